@@ -1,0 +1,1 @@
+"""Adapters for implementations that come with the kit."""

@@ -1,0 +1,312 @@
+"""A subject on the bench: models built from the kit's weights, each beside the reference for the same weights."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conformance import tolerance
+from conformance.outcome import CheckFailure, NotRun, SubjectError
+from conformance.reference import Reference, Truth, reference
+from conformance.shapes import TINY, Config
+from conformance.subject import Subject, load_subject
+from conformance.weights import HEAD, Regime, converted, make_weights, token_ids
+
+ALL_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+class Bench:
+    """What a check is handed: it builds models of the subject.
+
+    Args:
+        spec: the subject, as ``MODULE[:ATTR]`` or as an object with the protocol's names.
+        device: where the subject's models live. The reference stays on the CPU.
+        dtypes: the precisions that may be checked.
+        seed: of all weights.
+    """
+
+    def __init__(
+        self,
+        spec: Any,
+        *,
+        device: torch.device | str = "cpu",
+        dtypes: Sequence[torch.dtype] = ALL_DTYPES,
+        seed: int = 0,
+    ) -> None:
+        self._spec = spec
+        self.device = torch.device(device)
+        self.dtypes = tuple(dtypes)
+        self.seed = seed
+        self._largest_ratio = 0.0
+        self._prerequisites: dict[str, CheckFailure | None] = {}
+
+    @functools.cached_property
+    def subject(self) -> Subject:
+        """The subject; loaded when it is first asked for, so that a failure to load it belongs to a check."""
+        return load_subject(self._spec) if isinstance(self._spec, str) else Subject(self._spec, repr(self._spec))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of all checks but those about precision: float32, or float64 where that is all there is."""
+        for dtype in (torch.float32, torch.float64):
+            if dtype in self.dtypes and dtype in self.subject.dtypes:
+                return dtype
+        raise NotRun("skipped", "neither float32 nor float64 is both claimed by the subject and asked for")
+
+    def need_dtype(self, dtype: torch.dtype) -> None:
+        """Raise ``NotRun`` unless the subject claims ``dtype`` and the run includes it."""
+        if dtype not in self.subject.dtypes:
+            raise NotRun("unsupported", f"the subject does not claim {dtype} in DTYPES")
+        if dtype not in self.dtypes:
+            raise NotRun("skipped", f"{dtype} is not among --dtypes")
+
+    def prerequisite_failure(self, check_id: str, run: Callable[[], None]) -> CheckFailure | None:
+        """How a prerequisite failed, or None; it is run once."""
+        if check_id not in self._prerequisites:
+            try:
+                run()
+                self._prerequisites[check_id] = None
+            except CheckFailure as failure:
+                self._prerequisites[check_id] = failure
+        return self._prerequisites[check_id]
+
+    def note_ratio(self, ratio: float) -> None:
+        """Remember how many times the reference's own error a subject made."""
+        self._largest_ratio = max(self._largest_ratio, ratio)
+
+    def take_largest_ratio(self) -> float:
+        """The largest error ratio since the last call, 0 without any."""
+        ratio, self._largest_ratio = self._largest_ratio, 0.0
+        return ratio
+
+    def build(
+        self,
+        config: Config = TINY,
+        *,
+        regime: Regime = "perturbed",
+        dtype: torch.dtype | None = None,
+        weights: Mapping[str, Tensor] | None = None,
+        given: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None,
+    ) -> Candidate:
+        """A new model of the subject beside its reference.
+
+        Args:
+            weights: float32, in place of those that ``regime`` and the seed make.
+            given: turns the state dict into the form in which the subject gets it.
+        """
+        dtype = dtype or self.dtype
+        source = make_weights(config, self.seed, regime) if weights is None else weights
+        state_dict = converted(source, dtype)
+        if given is not None:
+            state_dict = given(state_dict)
+        model = _call("build", self.subject.adapter.build, config, state_dict, device=self.device, dtype=dtype)
+        if weights is None:
+            truth = functools.partial(reference, config, self.seed, regime, dtype)
+        else:
+            truth = functools.partial(Reference, config, weights, dtype)
+        return Candidate(self, model, config, dtype, truth)
+
+
+class Candidate:
+    """One model of the subject. Its methods are the protocol's functions, with errors and shapes looked after."""
+
+    def __init__(
+        self, bench: Bench, model: Any, config: Config, dtype: torch.dtype, truth: Callable[[], Reference]
+    ) -> None:
+        self.bench = bench
+        self.model = model
+        self.config = config
+        self.dtype = dtype
+        self._truth = truth
+
+    @functools.cached_property
+    def reference(self) -> Reference:
+        """The oracle for this model's weights."""
+        return self._truth()
+
+    def ids(self, batch_size: int, length: int, seed: int = 0) -> Tensor:
+        """Random ids ``[B, T]`` of this model's vocabulary.
+
+        Raises:
+            NotRun: the subject's ``LIMITS`` do not allow so many rows.
+        """
+        limit = self.bench.subject.limits.get("batch_size", batch_size)
+        if batch_size > limit:
+            raise NotRun("unsupported", f"the subject takes at most {limit} rows (LIMITS)")
+        return token_ids(self.config, batch_size, length, seed)
+
+    def forward(self, input_ids: Tensor, **arguments: Tensor) -> Tensor:
+        """``[B, T] -> [B, T, V]``."""
+        on_device = {name: value.to(self.bench.device) for name, value in arguments.items()}
+        logits = self._run("forward", self.model, input_ids.to(self.bench.device), **on_device)
+        return self._logits("forward", logits, input_ids)
+
+    def init_cache(self, batch_size: int, max_length: int) -> Any:
+        """An empty cache."""
+        return self._run("init_cache", self.model, batch_size, max_length)
+
+    def extend(self, input_ids: Tensor, cache: Any) -> tuple[Tensor, Any]:
+        """``[B, T] -> [B, T, V]``, and the cache that now holds T tokens more."""
+        answer = self._run("extend", self.model, input_ids.to(self.bench.device), cache)
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise CheckFailure("extend returns (logits, cache)", f"it returned {type(answer).__name__}")
+        return self._logits("extend", answer[0], input_ids), answer[1]
+
+    def extend_in_chunks(self, input_ids: Tensor, sizes: Sequence[int], cache: Any) -> tuple[Tensor, Any]:
+        """Feed ``input_ids`` ``[B, T]`` in pieces of ``sizes``, which add up to T; the logits of all, ``[B, T, V]``."""
+        pieces = []
+        for piece in torch.split(input_ids, list(sizes), dim=1):
+            logits, cache = self.extend(piece, cache)
+            pieces.append(logits.clone())
+        return torch.cat(pieces, dim=1), cache
+
+    def restart(self, cache: Any, batch_size: int, max_length: int) -> Any:
+        """An empty cache once more: the used one reset where the subject can, else a new one."""
+        if self.bench.subject.claims("reset_cache"):
+            return self._run("reset_cache", self.model, cache)
+        return self.init_cache(batch_size, max_length)
+
+    def cache_tensors(self, cache: Any) -> list[tuple[Tensor, Tensor]]:
+        """Keys and values of each layer, ``[B, H, S, D]``."""
+        return list(self._run("cache_tensors", cache))
+
+    def generate(self, input_ids: Tensor, max_new_tokens: int, **arguments: Any) -> Tensor:
+        """``[B, T] -> [B, T + new]``, on the CPU."""
+        ids = self._run("generate", self.model, input_ids.to(self.bench.device), max_new_tokens, **arguments)
+        if not isinstance(ids, Tensor) or ids.dim() != 2 or len(ids) != len(input_ids):
+            raise CheckFailure(f"generate returns ids [{len(input_ids)}, prompt + new]", f"it returned {_kind(ids)}")
+        return ids.cpu()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The model's weights under Hugging Face's names."""
+        return dict(self._run("state_dict", self.model))
+
+    def compiled(self) -> Candidate:
+        """This model compiled, beside the same reference."""
+        return Candidate(self.bench, self._run("compile", self.model), self.config, self.dtype, self._truth)
+
+    def expect_logits(self, logits: Tensor, input_ids: Tensor, start: int = 0, note: str = "") -> None:
+        """Fail unless ``logits`` ``[B, T, V]`` are the reference's at the positions from ``start`` on.
+
+        Args:
+            input_ids: the whole sequences ``[B, start + T or more]``.
+            note: where in the check this is, for the message.
+        """
+        truth = self.reference.logits(input_ids)
+        expected = truth.values[:, start : start + logits.shape[1]]
+        if wrong := self.first_wrong(logits, expected, truth):
+            row, position, token = wrong
+            place = f"row {row}, position {start + position}, vocabulary id {token}"
+            self._fail(logits, expected, truth, "logits", f"{place}{note and f' ({note})'}", wrong)
+
+    def expect_past(self, tensors: Sequence[tuple[Tensor, Tensor]], input_ids: Tensor) -> None:
+        """Fail unless the filled part of a cache holds the reference's keys and values of ``input_ids`` ``[B, T]``."""
+        length = input_ids.shape[1]
+        expected_shape = [len(input_ids), self.config.n_head, length, self.config.n_embd // self.config.n_head]
+        shapes = [
+            list(tensor[:, :, :length].shape) if tensor.dim() == 4 else None for pair in tensors for tensor in pair
+        ]
+        if shapes != [expected_shape] * (2 * self.config.n_layer):
+            raise CheckFailure(
+                f"a pair of keys and values per layer, {self.config.n_layer} pairs, each {expected_shape} or longer",
+                f"{len(tensors)} pairs with filled shapes {sorted({str(shape) for shape in shapes})}",
+            )
+        for side, truth in zip(("keys", "values"), self.reference.past(input_ids), strict=True):
+            held = torch.stack([pair[side == "values"][:, :, :length].cpu() for pair in tensors])
+            if wrong := self.first_wrong(held, truth.values, truth):
+                layer, row, head, position, _ = wrong
+                place = f"layer {layer}, row {row}, head {head}, position {position}"
+                self._fail(held, truth.values, truth, side, place, wrong)
+
+    def first_wrong(self, actual: Tensor, expected: Tensor, truth: Truth) -> tuple[int, ...] | None:
+        """Index of the first value beyond the budget, None without one; remembers the largest error ratio.
+
+        Dimension -2 is the position, and the earliest position counts as first.
+        """
+        if actual.shape != expected.shape:
+            raise CheckFailure(f"shape {list(expected.shape)}", f"shape {list(actual.shape)}")
+        errors = (actual.cpu().double() - expected).abs().nan_to_num(nan=torch.inf)
+        if self.dtype == torch.float32:
+            self.bench.note_ratio(float(errors.max()) / truth.own_error)
+        wrong = errors > truth.budget
+        if not wrong.any():
+            return None
+        position = int(wrong.movedim(-2, 0).flatten(1).any(dim=1).int().argmax())
+        at = wrong.select(-2, position)
+        first = [int(i) for i in at.nonzero()[0]]
+        # The worst value at the first wrong place says more than the first value there.
+        first[-1] = int(errors.select(-2, position)[tuple(first[:-1])].argmax())
+        return (*first[:-1], position, first[-1])
+
+    def _fail(
+        self, actual: Tensor, expected: Tensor, truth: Truth, what: str, place: str, wrong: tuple[int, ...]
+    ) -> None:
+        errors = (actual.cpu().double() - expected).abs().nan_to_num(nan=torch.inf)
+        largest, share = float(errors.max()), float((errors > truth.budget).double().mean())
+        allowed = f"{truth.budget:.1e} is allowed"
+        if self.dtype == torch.float64:
+            size = f"{largest:.1e}; {allowed}"
+        else:
+            size = (
+                f"{largest:.1e}, {largest / truth.own_error:,.0f} times Hugging Face's own in {self.dtype} "
+                f"({truth.own_error:.1e}); {allowed}, {tolerance.FACTOR[self.dtype]:g} times"
+            )
+        raise CheckFailure(
+            f"{what} of the float64 reference; there {float(expected[wrong]):.7g}",
+            f"{float(actual[wrong]):.7g}; {share:.1%} of all values are wrong",
+            first_wrong=place,
+            error=size,
+        )
+
+    def _run(self, name: str, *arguments: Any, **named: Any) -> Any:
+        return _call(name, getattr(self.bench.subject.adapter, name), *arguments, **named)
+
+    def _logits(self, call: str, logits: Any, input_ids: Tensor) -> Tensor:
+        expected = [*input_ids.shape, self.config.vocab_size]
+        if not isinstance(logits, Tensor):
+            raise CheckFailure(
+                f"{call} returns a tensor of logits {expected}",
+                f"it returned {_kind(logits)}: return the logits alone from the adapter",
+            )
+        if list(logits.shape) != expected:
+            raise CheckFailure(
+                f"{call} returns logits [batch, tokens, vocab_size] = {expected}",
+                f"it returned shape {list(logits.shape)}: mend {call} in the adapter",
+            )
+        return logits
+
+
+def without_head(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The form that safetensors files have: the tied head is not written twice."""
+    return {name: tensor for name, tensor in state_dict.items() if name != HEAD}
+
+
+def expect_same(actual: Tensor, expected: Tensor, what: str, because: str) -> None:
+    """Fail unless two tensors ``[B, T, V]`` are equal bit for bit: the arithmetic is the same, so rounding is too."""
+    differ = actual != expected
+    if differ.any():
+        row, position, token = (int(i) for i in differ.nonzero()[differ.nonzero()[:, 1].argmin()])
+        raise CheckFailure(
+            f"{what}, bit for bit",
+            f"{because} changed {float(differ.double().mean()):.1%} of the values, by up to "
+            f"{float((actual - expected).abs().max()):.1e}",
+            first_wrong=f"row {row}, position {position}, vocabulary id {token}",
+        )
+
+
+def _call(name: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    try:
+        with torch.no_grad():
+            return function(*arguments, **named)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # an adapter that calls sys.exit is a finding too
+        raise SubjectError(name, error) from error
+
+
+def _kind(value: Any) -> str:
+    return f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__

@@ -1,0 +1,114 @@
+"""What a check is: a function over a bench, with a stable id and a requirement.
+
+A check lives in the module of its group and reads as a test, because it is one:
+
+    @check(cases={"even": (4, 4), "uneven": (5, 3)}, needs=("cache",))
+    def test_chunked(bench, sizes):
+        \"\"\"Splitting a prompt into chunks leaves every logit unchanged.\"\"\"
+
+pytest runs it as ``test_cache.py::test_chunked[even]``; ``run_check`` runs it without pytest. Its id is
+``cache.chunked[even]``. The first line of its docstring is the requirement, and states the fact.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from conformance.bench import Bench
+from conformance.outcome import NotRun
+
+GROUPS = (
+    "smoke",
+    "weights",
+    "logits",
+    "causality",
+    "cache",
+    "greedy",
+    "isolation",
+    "positions",
+    "limits",
+    "dtype",
+    "compile",
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One requirement and the function that tests it.
+
+    ``cases`` maps a case's name to the value the function takes after the bench; it is empty for a check without cases.
+    ``needs`` names what a subject has to claim. A ``prerequisite`` that fails blocks every check after it.
+    """
+
+    function: Callable[..., None]
+    cases: Mapping[str, Any]
+    needs: tuple[str, ...]
+    prerequisite: bool
+
+    @property
+    def requirement(self) -> str:
+        """The fact that is checked, in one line."""
+        return (self.function.__doc__ or "").strip().splitlines()[0]
+
+    @property
+    def id(self) -> str:
+        """``group.name``."""
+        group = self.function.__module__.rpartition("test_")[2]
+        return f"{group}.{self.function.__name__.removeprefix('test_')}"
+
+    def ids(self) -> dict[str, str | None]:
+        """Every id that this check runs under, with the name of its case."""
+        if not self.cases:
+            return {self.id: None}
+        return {f"{self.id}[{case}]": case for case in self.cases}
+
+
+def check(
+    *, cases: Mapping[str, Any] | None = None, needs: Sequence[str] = (), prerequisite: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a function a check. Its module is ``conformance.test_GROUP`` and its own name starts with ``test_``."""
+
+    def mark(function: Callable[..., None]) -> Callable[..., None]:
+        function.check = Check(function, cases or {}, tuple(needs), prerequisite)  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def all_checks() -> Iterator[Check]:
+    """Every check, in the order of the groups and, inside a group, of the module."""
+    for group in GROUPS:
+        module = importlib.import_module(f"conformance.test_{group}")
+        for value in vars(module).values():
+            if isinstance(found := getattr(value, "check", None), Check):
+                yield found
+
+
+def run_check(check: Check, bench: Bench, case: str | None = None) -> None:
+    """Run a check, or one case of it.
+
+    Raises:
+        CheckFailure: the subject is not what the requirement says.
+        NotRun: it does not claim what the check needs, or a prerequisite failed.
+    """
+    for earlier in _prerequisites():
+        if earlier == check:
+            break
+        if failure := bench.prerequisite_failure(earlier.id, lambda e=earlier: e.function(bench)):  # type: ignore[misc]
+            raise NotRun("blocked", f"{earlier.id} failed: {failure.actual}")
+    for capability in check.needs:
+        if not bench.subject.claims(capability):
+            raise NotRun("unsupported", f"the subject does not claim {capability}")
+    if case is None:
+        check.function(bench)
+    else:
+        check.function(bench, check.cases[case])
+
+
+def _prerequisites() -> list[Check]:
+    module = importlib.import_module("conformance.test_smoke")
+    found = [getattr(value, "check", None) for value in vars(module).values()]
+    return [check for check in found if isinstance(check, Check) and check.prerequisite]

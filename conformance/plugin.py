@@ -1,0 +1,176 @@
+"""The pytest side: options, the header, the bench fixture, and how outcomes are shown."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import Counter
+from collections.abc import Generator
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+
+DEFAULT_SUBJECT = "scratch_gpt.adapter"
+SEED = 0
+
+# Statuses of checks that pytest has no name for: letter and word of each.
+STATUSES = {"unsupported": "u", "blocked": "b", "error": "E"}
+
+# What a report carries from a worker to the process that prints.
+_STATUS = "conformance_status"
+_RATIO = "conformance_error_ratio"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("conformance", "conformance with Hugging Face GPT-2")
+    group.addoption(
+        "--subject",
+        metavar="MODULE[:ATTR]",
+        default=DEFAULT_SUBJECT,
+        help="the implementation to check: an adapter with the names in conformance/subject.py (default: %(default)s)",
+    )
+    group.addoption("--device", default="cpu", help="the device of the subject's models (default: %(default)s)")
+    group.addoption(
+        "--dtypes",
+        default="float32,float64,bfloat16,float16",
+        help="the precisions to check, of those that the subject claims (default: %(default)s)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    threads = _threads_per_worker(config)
+    # Before torch is imported: its compiler starts as many processes as it finds cores.
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(threads))
+    import torch
+
+    torch.set_num_threads(threads)
+    _dtypes(config)  # a wrong name ends the run here
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    from conformance.outcome import CheckFailure
+    from conformance.subject import load_subject
+
+    spec = config.getoption("subject")
+    try:
+        subject = load_subject(spec)
+        name = f"{subject.name} {subject.version}".strip()
+    except CheckFailure:
+        name = "not loaded"
+    workers = _worker_count(config)
+    threads = _threads_per_worker(config)
+    return [
+        f"subject: {name} ({spec}) on {config.getoption('device')}, {config.getoption('dtypes')}",
+        f"reference: Hugging Face GPT2LMHeadModel, transformers {version('transformers')}, eager attention, float64",
+        f"torch {version('torch')}, {workers} worker{'s' * (workers > 1)} of {threads} thread{'s' * (threads > 1)}; "
+        f"random weights, seed {SEED}",
+    ]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    check = getattr(metafunc.function, "check", None)
+    if check is not None and check.cases:
+        parameter = metafunc.fixturenames[-1]
+        metafunc.parametrize(parameter, list(check.cases.values()), ids=list(check.cases))
+
+
+@pytest.fixture(scope="session")
+def bench(request: pytest.FixtureRequest) -> Any:
+    """The subject on the bench, one per worker."""
+    from conformance.bench import Bench
+
+    config = request.config
+    return Bench(config.getoption("subject"), device=config.getoption("device"), dtypes=_dtypes(config), seed=SEED)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    check = getattr(pyfuncitem.function, "check", None)
+    if check is None:
+        return None
+    from conformance.check import run_check
+
+    bench: Any = pyfuncitem.funcargs["bench"]
+    run_check(check, bench, pyfuncitem.callspec.id if check.cases else None)
+    return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    check = getattr(getattr(item, "function", None), "check", None)
+    if check is None or call.when != "call":
+        return report
+    from conformance.outcome import CheckFailure, NotRun
+
+    error = call.excinfo.value if call.excinfo else None
+    if isinstance(error, NotRun):
+        report.outcome = "skipped"
+        report.longrepr = (str(item.path), item.location[1] or 0, error.reason)
+        report.user_properties.append((_STATUS, error.status))
+    elif isinstance(error, CheckFailure):
+        lines = [("requirement", check.requirement), *error.lines(), ("reproduce", _reproduce(item))]
+        report.longrepr = "\n".join(f"{label:<13}{text}" for label, text in lines)
+        report.user_properties.append((_STATUS, error.status))
+    report.user_properties.append((_RATIO, item.funcargs["bench"].take_largest_ratio()))  # type: ignore[attr-defined]
+    return report
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    status = str(dict(report.user_properties).get(_STATUS))
+    if report.when == "call" and status in STATUSES:
+        return status, STATUSES[status], status.upper()
+    return None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    reporter = session.config.pluginmanager.getplugin("terminalreporter")
+    if reporter is not None and exitstatus == pytest.ExitCode.OK and reporter.stats.get("blocked"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED  # nothing failed only because nothing was checked
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for status in ("blocked", "unsupported"):
+        reports = terminalreporter.stats.get(status, [])
+        for reason, count in Counter(report.longrepr[2] for report in reports).items():
+            terminalreporter.write_line(f"{status}: {count} check{'s' * (count > 1)}: {reason}")
+    reports = [report for group in terminalreporter.stats.values() for report in group]
+    ratios = [(dict(getattr(report, "user_properties", ())).get(_RATIO, 0.0), report.nodeid) for report in reports]
+    if ratios and max(ratios)[0]:
+        ratio, nodeid = max(ratios)
+        terminalreporter.write_line(f"largest error: {ratio:.2f} times Hugging Face's own, in {nodeid}")
+
+
+def _reproduce(item: pytest.Item) -> str:
+    config = item.config
+    path = os.path.relpath(item.path, config.invocation_params.dir)
+    words = ["pytest", f"{path}::{item.name}"]
+    for option, default in (("subject", DEFAULT_SUBJECT), ("device", "cpu")):
+        if (value := config.getoption(option)) != default:
+            words += [f"--{option}", value]
+    return shlex.join(words)
+
+
+def _dtypes(config: pytest.Config) -> tuple[Any, ...]:
+    from conformance.bench import ALL_DTYPES
+
+    known = {str(dtype).removeprefix("torch."): dtype for dtype in ALL_DTYPES}
+    names = [name.strip() for name in config.getoption("dtypes").split(",")]
+    if unknown := [name for name in names if name not in known]:
+        raise pytest.UsageError(f"--dtypes: {', '.join(unknown)} is not among {', '.join(known)}")
+    return tuple(known[name] for name in names)
+
+
+def _worker_count(config: pytest.Config) -> int:
+    if hasattr(config, "workerinput"):
+        return int(config.workerinput["workercount"])
+    return max(1, len(getattr(config.option, "tx", None) or []))
+
+
+def _threads_per_worker(config: pytest.Config) -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // _worker_count(config))

@@ -1,0 +1,87 @@
+"""Whether a position sees its past and itself, and nothing after."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from conformance.bench import Bench, Candidate, expect_same
+from conformance.check import check
+from conformance.outcome import CheckFailure, NotRun
+from conformance.shapes import TINY
+from conformance.weights import converted, make_weights
+
+LENGTH = 13
+
+
+def expect_future_unseen(candidate: Candidate, ids: Tensor, future: Tensor, cut: int) -> None:
+    """Fail unless logits before ``cut`` stay the same when ``ids`` ``[1, T]`` go on with ``future`` from there."""
+    before = candidate.forward(ids)[:, :cut].clone()
+    changed = torch.cat([ids[:, :cut], future[:, cut:]], dim=1)
+    because = f"other ids from position {cut} on"
+    expect_same(candidate.forward(changed)[:, :cut], before, f"the logits before position {cut}", because)
+
+
+@check(cases={str(cut): cut for cut in (1, 5, LENGTH - 1)})
+def test_future_ids(bench: Bench, cut: int) -> None:
+    """Changing later ids leaves the logits of earlier positions as they were, bit for bit."""
+    candidate = bench.build()
+    expect_future_unseen(candidate, candidate.ids(1, LENGTH), candidate.ids(1, LENGTH, seed=1), cut)
+
+
+@check()
+def test_past_is_seen(bench: Bench) -> None:
+    """Every earlier id, and the last one itself, has an effect on the last logits."""
+    candidate = bench.build()
+    ids = candidate.ids(1, LENGTH)
+    before = candidate.forward(ids)[:, -1].clone()
+    unseen = []
+    for position in range(LENGTH):
+        changed = ids.clone()
+        changed[0, position] = (ids[0, position] + 1) % TINY.vocab_size
+        if torch.equal(candidate.forward(changed)[:, -1], before):
+            unseen.append(position)
+    if unseen:
+        raise CheckFailure(f"position {LENGTH - 1} sees positions 0 to {LENGTH - 1}", f"it does not see {unseen}")
+
+
+@check()
+def test_extreme_scores(bench: Bench) -> None:
+    """With attention scores of many thousands the future is still unseen: the mask is no mere large number."""
+    candidate = bench.build(regime="extreme")
+    expect_future_unseen(candidate, candidate.ids(1, LENGTH), candidate.ids(1, LENGTH, seed=1), 5)
+
+
+@check()
+def test_deep_copy(bench: Bench) -> None:
+    """A deep copy of the model gives the same logits bit for bit, and shares nothing with the original."""
+    candidate = bench.build()
+    original = need_module(candidate)
+    ids = candidate.ids(1, LENGTH)
+    before = candidate.forward(ids).clone()
+    candidate.model = copy.deepcopy(original)
+    for parameter in original.parameters():
+        parameter.data.zero_()
+    expect_same(
+        candidate.forward(ids), before, "the logits of the original", "copying the model and zeroing the original"
+    )
+
+
+@check()
+def test_dtype_round_trip(bench: Bench) -> None:
+    """A model moved to bfloat16 and back, with weights that survive it, gives the same logits bit for bit."""
+    weights = converted(converted(make_weights(TINY, bench.seed), torch.bfloat16), torch.float32)
+    candidate = bench.build(weights=weights)
+    ids = candidate.ids(1, LENGTH)
+    before = candidate.forward(ids).clone()
+    candidate.model = need_module(candidate).to(torch.bfloat16).to(candidate.dtype)
+    expect_same(candidate.forward(ids), before, "the logits before", "moving the model to bfloat16 and back")
+
+
+def need_module(candidate: Candidate) -> nn.Module:
+    """The subject's model, if it is a ``torch.nn.Module``: others have no ``to`` and need not be copied."""
+    if not isinstance(candidate.model, nn.Module):
+        raise NotRun("unsupported", "the model is no torch.nn.Module")
+    return candidate.model
