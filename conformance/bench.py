@@ -248,11 +248,12 @@ class Candidate:
         errors = (actual.cpu().double() - expected).abs().nan_to_num(nan=torch.inf)
         largest, share = float(errors.max()), float((errors > truth.budget).double().mean())
         allowed = f"{truth.budget:.1e} is allowed"
+        precision = str(self.dtype).removeprefix("torch.")
         if self.dtype == torch.float64:
             size = f"{largest:.1e}; {allowed}"
         else:
             size = (
-                f"{largest:.1e}, {largest / truth.own_error:,.0f} times Hugging Face's own in {self.dtype} "
+                f"{largest:.1e}, {largest / truth.own_error:,.0f} times Hugging Face's own in {precision} "
                 f"({truth.own_error:.1e}); {allowed}, {tolerance.FACTOR[self.dtype]:g} times"
             )
         raise CheckFailure(

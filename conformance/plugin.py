@@ -142,7 +142,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     ratios = [(dict(getattr(report, "user_properties", ())).get(_RATIO, 0.0), report.nodeid) for report in reports]
     if ratios and max(ratios)[0]:
         ratio, nodeid = max(ratios)
-        terminalreporter.write_line(f"largest error: {ratio:.2f} times Hugging Face's own, in {nodeid}")
+        terminalreporter.write_line(f"largest error: {ratio:,.2f} times Hugging Face's own, in {nodeid}")
 
 
 def _reproduce(item: pytest.Item) -> str:

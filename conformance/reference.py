@@ -105,7 +105,9 @@ class Reference:
     @torch.no_grad()
     def exact(self, input_ids: Tensor, position_ids: Tensor | None = None) -> Tensor:
         """Logits of the float64 model alone, at the usual positions or at others."""
-        return self._exact(input_ids, position_ids=position_ids, use_cache=False).logits
+        # Without a mask, transformers takes positions that jump for several sequences packed into one.
+        mask = torch.ones_like(input_ids)
+        return self._exact(input_ids, position_ids=position_ids, attention_mask=mask, use_cache=False).logits
 
     def position_used(self, input_ids: Tensor, logits: Tensor) -> tuple[int, float]:
         """Which row of ``wpe`` explains ``logits`` ``[V]`` at the last of ``input_ids`` ``[T]``, and with what error.

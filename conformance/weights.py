@@ -63,9 +63,9 @@ def _scaled(name: str, noise: Tensor, *, small: bool) -> Tensor:
     if "ln_" in name:
         return 1.0 + 0.25 * noise
     if name == EMBEDDING:
-        return noise * (0.01 if small else 0.5)
+        return noise * (0.01 if small else 0.2)
     if name.endswith("wpe.weight"):
-        return noise * (0.01 if small else 0.3)
+        return noise * (0.01 if small else 1.0)
     return noise * ((0.02 if small else 1.5) / math.sqrt(noise.shape[0]))
 
 

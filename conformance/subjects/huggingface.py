@@ -22,7 +22,11 @@ def build(config: Any, state_dict: Mapping[str, Tensor], *, device: torch.device
 
 
 def forward(model: Any, input_ids: Tensor, position_ids: Tensor | None = None) -> Tensor:
-    return model(input_ids, position_ids=position_ids, use_cache=False).logits
+    if position_ids is None:
+        return model(input_ids, use_cache=False).logits
+    # Without a mask, transformers takes positions that jump for several sequences packed into one.
+    mask = torch.ones_like(input_ids)
+    return model(input_ids, position_ids=position_ids, attention_mask=mask, use_cache=False).logits
 
 
 def init_cache(model: Any, batch_size: int, max_length: int) -> Any:

@@ -1,0 +1,92 @@
+"""What goes wrong only once the model is compiled."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+
+from tests.faults import plant
+from tests.twin import Twin, TwinModel
+
+
+@plant("compile", "compile.new_weights")
+class FrozenWeights(Twin):
+    """The compiled model keeps the weights it had when it was compiled."""
+
+    def compile(self, model):
+        return TwinModel(model.config, {name.replace("/", "."): t.clone() for name, t in model.named_parameters()})
+
+
+class OtherScale(Twin):
+    def scale(self, n_embd, n_head):
+        return 0.5
+
+
+class OtherWhenCompiled(Twin):
+    """The compiled model computes with another scale where ``affects`` says so."""
+
+    def affects(self, pairs, input_ids):
+        raise NotImplementedError
+
+    def compile(self, model):
+        twin = copy.copy(model)
+        wrong = OtherScale()
+
+        def compute(model, input_ids, positions, visible, pairs, slots):
+            chosen = wrong if self.affects(pairs, input_ids) else self
+            return chosen.compute(model, input_ids, positions, visible, pairs, slots)
+
+        twin.compiled = compute
+        return twin
+
+
+@plant("compile", "compile.uncached")
+class CompiledScaleWrong(OtherWhenCompiled):
+    """A fused pattern with the wrong scale replaces attention in the compiled graph without a cache."""
+
+    def affects(self, pairs, input_ids):
+        return pairs is None
+
+
+@plant("compile", "compile.cached")
+class CompiledStepWrong(OtherWhenCompiled):
+    """The compiled graph for one token has the wrong scale."""
+
+    def affects(self, pairs, input_ids):
+        return pairs is not None and input_ids.shape[1] == 1
+
+
+@plant("compile", "compile.greedy[cached]")
+class CompiledGenerationWrong(OtherWhenCompiled):
+    """The same, seen in the tokens."""
+
+    def affects(self, pairs, input_ids):
+        return pairs is not None
+
+
+@plant("compile", "compile.greedy[uncached]")
+class CompiledGenerationWrongUncached(OtherWhenCompiled):
+    """The same without a cache."""
+
+    def affects(self, pairs, input_ids):
+        return pairs is None
+
+
+@plant("compile", "compile.graphs")
+class GraphPerStep(Twin):
+    """The past length is a number of the graph, which is compiled anew for each step."""
+
+    def compile(self, model):
+        twin = copy.copy(model)
+
+        def step(input_ids, past, model, positions, visible, pairs, slots):
+            if past == -1:  # a guard on the value
+                return input_ids
+            return self.compute(model, input_ids, positions, visible, pairs, slots)
+
+        compiled = torch.compile(step, backend="eager", dynamic=False)
+        twin.compiled = lambda model, input_ids, positions, *rest: compiled(
+            input_ids, int(positions[0]), model, positions, *rest
+        )
+        return twin

@@ -1,0 +1,104 @@
+"""The generation loop."""
+
+from __future__ import annotations
+
+import torch
+
+from tests.faults import plant
+from tests.twin import Twin
+
+
+@plant("loop", "greedy.tokens[1x5-cached]")
+class LastPromptTokenTwice(Twin):
+    """After the prefill the last prompt token is fed once more."""
+
+    def next_fed(self, ids, token):
+        return torch.cat([ids[:, -2:-1], token[:, None]], dim=1)
+
+
+@plant("loop", "greedy.tokens[1x13-cached]")
+class WholeSequenceFedAgain(Twin):
+    """The whole sequence is fed into a cache that already holds it."""
+
+    def check(self, model, input_ids, past, cache):
+        """A larger buffer hides the growth."""
+
+    def next_fed(self, ids, token):
+        return ids[:, -3:]
+
+
+@plant("loop", "greedy.tokens[3x7-cached]")
+class LogitsOfTheFirstPosition(Twin):
+    """The next token is read from the first position of what was fed."""
+
+    def last(self, logits):
+        return logits[:, 0]
+
+
+@plant("loop", "greedy.tokens[1x5-uncached]")
+class UncachedSeesOneToken(Twin):
+    """Without a cache only the last token is fed."""
+
+    def refed(self, ids):
+        return ids[:, -1:]
+
+
+@plant("loop", "greedy.tokens[1x1-uncached]")
+class UncachedLosesTheFirst(Twin):
+    """Without a cache the sequence is cropped to its last ten tokens."""
+
+    def refed(self, ids):
+        return ids[:, -10:]
+
+
+@plant("loop", "greedy.no_new_tokens[cached]")
+class AtLeastOneToken(Twin):
+    """A token is generated even when none is asked for."""
+
+    def generate(self, model, input_ids, max_new_tokens, **arguments):
+        return super().generate(model, input_ids, max(1, max_new_tokens), **arguments)
+
+
+@plant("loop", "greedy.one_new_token[uncached]")
+class OneTokenTooFew(Twin):
+    """The prompt's own prediction is counted as a step of the loop that follows."""
+
+    def generate(self, model, input_ids, max_new_tokens, **arguments):
+        return super().generate(model, input_ids, max(0, max_new_tokens - 1), **arguments)
+
+
+@plant("loop", "greedy.up_to_n_positions[cached]")
+class OnePositionUnused(Twin):
+    """Prompt and new tokens have to stay below n_positions."""
+
+    def check_room(self, model, total):
+        super().check_room(model, total + 1)
+
+
+@plant("loop", "greedy.twice[cached]")
+class SecondGenerationStale(Twin):
+    """generate keeps its cache, with its length, for the next call."""
+
+    def cache_for(self, model, input_ids, max_new_tokens):
+        if not hasattr(model, "kept"):
+            model.kept = self.init_cache(model, len(input_ids), 8 * model.config.n_positions)
+        return model.kept
+
+    def positions(self, past, new, config):
+        return super().positions(past, new, config) % config.n_positions
+
+
+@plant("loop", "greedy.stop_token[uncached]")
+class FirstRowStopsAll(Twin):
+    """The whole batch ends when one row has stopped."""
+
+    def finished(self, stopped):
+        return bool(stopped.any())
+
+
+@plant("loop", "greedy.stop_token[cached]")
+class StoppedRowsGoOn(Twin):
+    """A row that has stopped goes on with new tokens."""
+
+    def stop(self, token, stopped, stop_token):
+        return token

@@ -1,0 +1,138 @@
+"""What happens at the limits, and with input that is wrong."""
+
+from __future__ import annotations
+
+import torch
+
+from tests.faults import plant
+from tests.twin import Twin
+
+
+@plant("limits", "limits.one_too_many")
+class PositionsWrap(Twin):
+    """Beyond n_positions, positions begin again at 0."""
+
+    def most(self, model, cache):
+        return 10**6
+
+    def positions(self, past, new, config):
+        return super().positions(past, new, config) % config.n_positions
+
+
+@plant("limits", "limits.n_positions_served")
+class LastPositionRefused(Twin):
+    """A sequence of exactly n_positions is refused."""
+
+    def most(self, model, cache):
+        return super().most(model, cache) - 1
+
+
+@plant("limits", "limits.cache_beyond_n_positions[step]")
+class LastPositionRepeated(Twin):
+    """A full cache goes on at its last slot and position."""
+
+    def most(self, model, cache):
+        return 10**6
+
+    def positions(self, past, new, config):
+        return super().positions(past, new, config).clamp(max=config.n_positions - 1)
+
+    def slots(self, past, new):
+        return super().slots(past, new).clamp(max=39)
+
+    def visible_with_cache(self, past, new, pairs):
+        return super().visible_with_cache(past, new, pairs)[:, : pairs[0][0].shape[2]]
+
+
+@plant("limits", "limits.cache_beyond_n_positions[chunk]")
+class ChunkCutOff(Twin):
+    """What does not fit into the cache is dropped, and its logits are zeros."""
+
+    def extend(self, model, input_ids, cache):
+        room = cache.pairs[0][0].shape[2] - cache.length
+        if input_ids.shape[1] <= room or room < 1:
+            return super().extend(model, input_ids, cache)
+        logits, cache = super().extend(model, input_ids[:, :room], cache)
+        return torch.nn.functional.pad(logits, (0, 0, 0, input_ids.shape[1] - room)), cache
+
+
+@plant("limits", "limits.cache_beyond_n_positions[prefill]")
+class LongPromptCutOff(ChunkCutOff):
+    """The same for a prompt that does not fit."""
+
+
+@plant("limits", "limits.cache_beyond_max_length[step]")
+class OldestSlotOverwritten(Twin):
+    """A full cache overwrites its oldest slot."""
+
+    def most(self, model, cache):
+        return model.config.n_positions
+
+    def extend(self, model, input_ids, cache):
+        self.capacity = cache.pairs[0][0].shape[2]
+        return super().extend(model, input_ids, cache)
+
+    def slots(self, past, new):
+        return super().slots(past, new) % self.capacity
+
+    def visible_with_cache(self, past, new, pairs):
+        return super().visible_with_cache(past, new, pairs)[:, : self.capacity]
+
+
+@plant("limits", "limits.generate_beyond_n_positions[uncached]")
+class GenerateCrops(Twin):
+    """generate crops the prompt to what fits, without a word."""
+
+    def check_room(self, model, total):
+        """Refuse nothing."""
+
+    def refed(self, ids):
+        return ids[:, -40:]
+
+
+@plant("limits", "limits.generate_beyond_n_positions[cached]")
+class GenerateStopsShort(Twin):
+    """generate ends early when there is no room, without a word."""
+
+    def generate(self, model, input_ids, max_new_tokens, **arguments):
+        room = model.config.n_positions - input_ids.shape[1]
+        return super().generate(model, input_ids, min(room, max_new_tokens), **arguments)
+
+
+class Unchecked(Twin):
+    def check(self, model, input_ids, past, cache):
+        """Refuse nothing."""
+
+
+@plant("limits", "limits.id_out_of_range[negative]")
+class NegativeIdsCountFromTheEnd(Unchecked):
+    """Ids index the embedding as Python does: -1 is the last row."""
+
+
+@plant("limits", "limits.id_out_of_range[vocab_size]")
+class IdsClipped(Unchecked):
+    """Ids beyond the vocabulary are clipped to the last one."""
+
+    def embed(self, model, input_ids, positions):
+        return super().embed(model, input_ids.clamp(max=model.config.vocab_size - 1), positions)
+
+
+@plant("limits", "limits.empty_input")
+class EmptyInputServed(Unchecked):
+    """No tokens give no logits, and no error."""
+
+
+@plant("limits", "limits.wrong_dtype")
+class FloatIdsTruncated(Unchecked):
+    """Floating-point ids are cut to integers."""
+
+    def embed(self, model, input_ids, positions):
+        return super().embed(model, input_ids.long(), positions)
+
+
+@plant("limits", "limits.wrong_rank")
+class OneAxisTakenForABatch(Unchecked):
+    """Ids without a batch axis are taken for a batch of one-token sequences."""
+
+    def forward(self, model, input_ids):
+        return super().forward(model, input_ids if input_ids.dim() == 2 else input_ids[:, None])

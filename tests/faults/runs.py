@@ -1,0 +1,183 @@
+"""Reset, aliasing, and everything that lets one run touch another."""
+
+from __future__ import annotations
+
+import torch
+
+from conformance.shapes import TINY
+from tests.faults import plant
+from tests.twin import Twin, TwinCache
+
+
+@plant("reset", "isolation.reset[shorter_after_longer]")
+class ResetDoesNothing(Twin):
+    """reset_cache returns the cache as it is."""
+
+    def reset_cache(self, model, cache):
+        return cache
+
+
+@plant("reset", "isolation.reset[longer_after_shorter]")
+class ResetKeepsValues(Twin):
+    """After a reset the old values are added to the new ones."""
+
+    def reset_cache(self, model, cache):
+        cache.stale = [values.clone() for _, values in cache.pairs]
+        return super().reset_cache(model, cache)
+
+    def extend(self, model, input_ids, cache):
+        stale = iter(getattr(cache, "stale", []))
+        self.next_stale = lambda: next(stale, None)
+        return super().extend(model, input_ids, cache)
+
+    def store(self, pair, k, v, slots):
+        stale = self.next_stale()
+        return super().store(pair, k, v if stale is None else v + stale[:, :, slots], slots)
+
+
+@plant("reset", "positions.start_over")
+class CounterNotReset(Twin):
+    """The position counter survives a reset."""
+
+    def extend(self, model, input_ids, cache):
+        self.count = getattr(cache, "count", 0)
+        cache.count = self.count + input_ids.shape[1]
+        return super().extend(model, input_ids, cache)
+
+    def positions(self, past, new, config):
+        return (
+            torch.arange(self.count, self.count + new) % config.n_positions
+            if hasattr(self, "count")
+            else (super().positions(past, new, config))
+        )
+
+    def forward(self, model, input_ids):
+        self.count = 0
+        return super().forward(model, input_ids)
+
+
+@plant("reset", "isolation.a_b_a")
+class ThirdRunStale(Twin):
+    """The second reset is not carried out."""
+
+    def reset_cache(self, model, cache):
+        cache.resets = getattr(cache, "resets", 0) + 1
+        return cache if cache.resets == 2 else super().reset_cache(model, cache)
+
+
+@plant("reset", "isolation.new_cache")
+class CacheOfTheModel(Twin):
+    """There is one cache, inside the model, and asking for a new one gives it as it is."""
+
+    def init_cache(self, model, batch_size, max_length):
+        if not hasattr(model, "cache"):
+            model.cache = super().init_cache(model, batch_size, max_length)
+        return model.cache
+
+
+@plant("reset", "isolation.uncached_after_cached")
+class UncachedGoesOn(Twin):
+    """A call without a cache starts where the last cached run ended."""
+
+    def extend(self, model, input_ids, cache):
+        logits, cache = super().extend(model, input_ids, cache)
+        model.count = cache.length
+        return logits, cache
+
+    def forward(self, model, input_ids):
+        start = getattr(model, "count", 0)
+        positions = torch.arange(start, start + input_ids.shape[1]) % model.config.n_positions
+        return super().forward(model, input_ids, positions)
+
+
+@plant("reset", "isolation.uncached_in_the_middle")
+class UncachedClearsTheCache(Twin):
+    """A call without a cache resets the cache that is in use."""
+
+    def extend(self, model, input_ids, cache):
+        model.in_use = cache
+        return super().extend(model, input_ids, cache)
+
+    def forward(self, model, input_ids):
+        if hasattr(model, "in_use"):
+            model.in_use.length = 0
+        return super().forward(model, input_ids)
+
+
+@plant("reset", "isolation.after_an_error")
+class HalfWritten(Twin):
+    """A call counts its tokens before it looks at them, and a reset forgets only what was finished."""
+
+    def check(self, model, input_ids, past, cache):
+        if cache is not None:
+            cache.owed = getattr(cache, "owed", 0) + input_ids.shape[1]
+        super().check(model, input_ids, past, cache)
+        if cache is not None:
+            cache.owed -= input_ids.shape[1]
+
+    def reset_cache(self, model, cache):
+        cache.length = getattr(cache, "owed", 0)
+        return cache
+
+
+@plant("aliasing", "isolation.interleaved_caches")
+class CachesShareBuffers(Twin):
+    """Caches of one model share their buffers."""
+
+    def init_cache(self, model, batch_size, max_length):
+        cache = super().init_cache(model, batch_size, max_length)
+        if not hasattr(model, "pairs") or model.pairs[0][0].shape != cache.pairs[0][0].shape:
+            model.pairs = cache.pairs
+        cache.pairs = model.pairs
+        return cache
+
+
+@plant("aliasing", "isolation.interleaved_models")
+class ModelsShareBuffers(Twin):
+    """Caches of all models share their buffers."""
+
+    def init_cache(self, model, batch_size, max_length):
+        cache = super().init_cache(model, batch_size, max_length)
+        if not hasattr(self, "pairs") or self.pairs[0][0].shape != cache.pairs[0][0].shape:
+            self.pairs = cache.pairs
+        cache.pairs = self.pairs
+        return cache
+
+
+@plant("aliasing", "isolation.logits_stay")
+class LogitsInOneBuffer(Twin):
+    """The logits are a view of a buffer that the next call overwrites."""
+
+    def head(self, model, x):
+        logits = super().head(model, x)
+        if not hasattr(model, "buffer") or model.buffer.dtype != logits.dtype:
+            model.buffer = logits.new_empty(8 * TINY.n_positions * TINY.vocab_size)
+        buffer = model.buffer[: logits.numel()].view(logits.shape)
+        buffer.copy_(logits)
+        return buffer
+
+
+@plant("aliasing", "isolation.generate_leaves_caches_alone")
+class GenerateUsesTheLastCache(Twin):
+    """generate runs in the cache that was made last, after resetting it."""
+
+    def init_cache(self, model, batch_size, max_length):
+        model.last_cache = super().init_cache(model, batch_size, max_length)
+        return model.last_cache
+
+    def cache_for(self, model, input_ids, max_new_tokens):
+        cache = getattr(model, "last_cache", None)
+        if cache is None or len(cache.pairs[0][0]) != len(input_ids):
+            cache = self.init_cache(model, len(input_ids), model.config.n_positions)
+        cache.length = 0
+        return cache
+
+
+@plant("batch", "isolation.batch_size_changes")
+class BuffersOfTheFirstCall(Twin):
+    """The buffers are made for the first batch size and kept."""
+
+    def init_cache(self, model, batch_size, max_length):
+        if not hasattr(model, "rows"):
+            model.rows = batch_size
+        return TwinCache(model, model.rows, max_length)

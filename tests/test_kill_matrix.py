@@ -1,0 +1,60 @@
+"""The kill matrix: every check is shown to fail on a planted fault, and no check fails on the unmutated twin."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.bench import Bench
+from conformance.check import Check, all_checks, run_check
+from conformance.outcome import CheckFailure
+from tests.faults import FAULTS, Fault
+from tests.twin import Twin
+
+CHECKS: dict[str, tuple[Check, str | None]] = {
+    check_id: (check, case) for check in all_checks() for check_id, case in check.ids().items()
+}
+
+# The classes of fault that the matrix has to cover.
+CLASSES = {
+    "weight layout",
+    "parameters",
+    "block arithmetic",
+    "mask",
+    "positions",
+    "mask with a cache",
+    "cache store",
+    "reset",
+    "aliasing",
+    "loop",
+    "limits",
+    "batch",
+    "dtype",
+    "mode",
+    "compile",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_fault_is_caught_by_the_check_meant_for_it(fault: Fault) -> None:
+    check, case = CHECKS[fault.caught_by]
+    with pytest.raises(CheckFailure):
+        run_check(check, Bench(fault.subject()), case)
+
+
+@pytest.mark.parametrize("check_id", CHECKS)
+def test_unmutated_twin_passes(check_id: str) -> None:
+    check, case = CHECKS[check_id]
+    run_check(check, Bench(Twin()), case)
+
+
+def test_every_check_has_a_fault_that_it_catches() -> None:
+    caught = {fault.caught_by.partition("[")[0] for fault in FAULTS}
+    assert caught == {check.id for check in all_checks()}
+
+
+def test_every_class_of_fault_is_planted() -> None:
+    assert {fault.fault_class for fault in FAULTS} == CLASSES
+
+
+def test_every_fault_says_what_it_does() -> None:
+    assert [fault.name for fault in FAULTS if not fault.subject.__dict__.get("__doc__")] == []
