@@ -51,11 +51,17 @@ class Bench:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The precision of all checks but those about precision: float32, or float64 where that is all there is."""
+        """The precision of all checks but those about precision: float32, or float64 where that is all there is.
+
+        Half precision does not do: there most faults cannot be told from rounding.
+        """
         for dtype in (torch.float32, torch.float64):
             if dtype in self.dtypes and dtype in self.subject.dtypes:
                 return dtype
-        raise NotRun("skipped", "neither float32 nor float64 is both claimed by the subject and asked for")
+        raise CheckFailure(
+            "float32 or float64 is both claimed in DTYPES and among --dtypes",
+            f"DTYPES has {_names(self.subject.dtypes)}, --dtypes {_names(self.dtypes)}: add float32 to either",
+        )
 
     def need_dtype(self, dtype: torch.dtype) -> None:
         """Raise ``NotRun`` unless the subject claims ``dtype`` and the run includes it."""
@@ -142,16 +148,16 @@ class Candidate:
     def forward(self, input_ids: Tensor, **arguments: Tensor) -> Tensor:
         """``[B, T] -> [B, T, V]``."""
         on_device = {name: value.to(self.bench.device) for name, value in arguments.items()}
-        logits = self._run("forward", self.model, input_ids.to(self.bench.device), **on_device)
+        logits = self.call("forward", self.model, input_ids.to(self.bench.device), **on_device)
         return self._logits("forward", logits, input_ids)
 
     def init_cache(self, batch_size: int, max_length: int) -> Any:
         """An empty cache."""
-        return self._run("init_cache", self.model, batch_size, max_length)
+        return self.call("init_cache", self.model, batch_size, max_length)
 
     def extend(self, input_ids: Tensor, cache: Any) -> tuple[Tensor, Any]:
         """``[B, T] -> [B, T, V]``, and the cache that now holds T tokens more."""
-        answer = self._run("extend", self.model, input_ids.to(self.bench.device), cache)
+        answer = self.call("extend", self.model, input_ids.to(self.bench.device), cache)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise CheckFailure("extend returns (logits, cache)", f"it returned {type(answer).__name__}")
         return self._logits("extend", answer[0], input_ids), answer[1]
@@ -167,27 +173,27 @@ class Candidate:
     def restart(self, cache: Any, batch_size: int, max_length: int) -> Any:
         """An empty cache once more: the used one reset where the subject can, else a new one."""
         if self.bench.subject.claims("reset_cache"):
-            return self._run("reset_cache", self.model, cache)
+            return self.call("reset_cache", self.model, cache)
         return self.init_cache(batch_size, max_length)
 
     def cache_tensors(self, cache: Any) -> list[tuple[Tensor, Tensor]]:
         """Keys and values of each layer, ``[B, H, S, D]``."""
-        return list(self._run("cache_tensors", cache))
+        return list(self.call("cache_tensors", cache))
 
     def generate(self, input_ids: Tensor, max_new_tokens: int, **arguments: Any) -> Tensor:
         """``[B, T] -> [B, T + new]``, on the CPU."""
-        ids = self._run("generate", self.model, input_ids.to(self.bench.device), max_new_tokens, **arguments)
+        ids = self.call("generate", self.model, input_ids.to(self.bench.device), max_new_tokens, **arguments)
         if not isinstance(ids, Tensor) or ids.dim() != 2 or len(ids) != len(input_ids):
             raise CheckFailure(f"generate returns ids [{len(input_ids)}, prompt + new]", f"it returned {_kind(ids)}")
         return ids.cpu()
 
     def state_dict(self) -> dict[str, Tensor]:
         """The model's weights under Hugging Face's names."""
-        return dict(self._run("state_dict", self.model))
+        return dict(self.call("state_dict", self.model))
 
     def compiled(self) -> Candidate:
         """This model compiled, beside the same reference."""
-        return Candidate(self.bench, self._run("compile", self.model), self.config, self.dtype, self._truth)
+        return Candidate(self.bench, self.call("compile", self.model), self.config, self.dtype, self._truth)
 
     def expect_logits(self, logits: Tensor, input_ids: Tensor, start: int = 0, note: str = "") -> None:
         """Fail unless ``logits`` ``[B, T, V]`` are the reference's at the positions from ``start`` on.
@@ -248,12 +254,11 @@ class Candidate:
         errors = (actual.cpu().double() - expected).abs().nan_to_num(nan=torch.inf)
         largest, share = float(errors.max()), float((errors > truth.budget).double().mean())
         allowed = f"{truth.budget:.1e} is allowed"
-        precision = str(self.dtype).removeprefix("torch.")
         if self.dtype == torch.float64:
             size = f"{largest:.1e}; {allowed}"
         else:
             size = (
-                f"{largest:.1e}, {largest / truth.own_error:,.0f} times Hugging Face's own in {precision} "
+                f"{largest:.1e}, {largest / truth.own_error:,.0f} times Hugging Face's own in {_names([self.dtype])} "
                 f"({truth.own_error:.1e}); {allowed}, {tolerance.FACTOR[self.dtype]:g} times"
             )
         raise CheckFailure(
@@ -263,7 +268,8 @@ class Candidate:
             error=size,
         )
 
-    def _run(self, name: str, *arguments: Any, **named: Any) -> Any:
+    def call(self, name: str, *arguments: Any, **named: Any) -> Any:
+        """Call one of the adapter's functions; what it raises becomes a ``SubjectError``."""
         return _call(name, getattr(self.bench.subject.adapter, name), *arguments, **named)
 
     def _logits(self, call: str, logits: Any, input_ids: Tensor) -> Tensor:
@@ -307,6 +313,10 @@ def _call(name: str, function: Callable[..., Any], *arguments: Any, **named: Any
         raise
     except BaseException as error:  # an adapter that calls sys.exit is a finding too
         raise SubjectError(name, error) from error
+
+
+def _names(dtypes: Sequence[torch.dtype]) -> str:
+    return ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
 
 
 def _kind(value: Any) -> str:

@@ -183,3 +183,8 @@ def test_dtype_that_was_not_asked_for_is_skipped() -> None:
     with pytest.raises(NotRun) as caught:
         bench.need_dtype(torch.bfloat16)
     assert caught.value.status == "skipped"
+
+
+def test_half_precision_alone_is_refused() -> None:
+    with pytest.raises(CheckFailure, match="--dtypes bfloat16: add float32"):
+        Bench(Twin(), dtypes=(torch.bfloat16,)).build()

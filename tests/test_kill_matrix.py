@@ -6,7 +6,7 @@ import pytest
 
 from conformance.bench import Bench
 from conformance.check import Check, all_checks, run_check
-from conformance.outcome import CheckFailure
+from conformance.outcome import CheckFailure, SubjectError
 from tests.faults import FAULTS, Fault
 from tests.twin import Twin
 
@@ -37,8 +37,9 @@ CLASSES = {
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_fault_is_caught_by_the_check_meant_for_it(fault: Fault) -> None:
     check, case = CHECKS[fault.caught_by]
-    with pytest.raises(CheckFailure):
+    with pytest.raises(CheckFailure) as caught:
         run_check(check, Bench(fault.subject()), case)
+    assert isinstance(caught.value, SubjectError) == fault.raises
 
 
 @pytest.mark.parametrize("check_id", CHECKS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from tests.faults import plant
 from tests.twin import Twin
 
@@ -12,19 +10,28 @@ from tests.twin import Twin
 class LastPromptTokenTwice(Twin):
     """After the prefill the last prompt token is fed once more."""
 
+    def cache_for(self, model, input_ids, max_new_tokens):
+        self.first = input_ids.shape[1] + 1
+        return super().cache_for(model, input_ids, max_new_tokens)
+
     def next_fed(self, ids, token):
-        return torch.cat([ids[:, -2:-1], token[:, None]], dim=1)
+        return ids[:, -2:] if ids.shape[1] == self.first else super().next_fed(ids, token)
+
+
+class RoomyCache(Twin):
+    def cache_for(self, model, input_ids, max_new_tokens):
+        return self.init_cache(model, len(input_ids), 32 * model.config.n_positions)
+
+    def positions(self, past, new, config):
+        return super().positions(past, new, config) % config.n_positions
 
 
 @plant("loop", "greedy.tokens[1x13-cached]")
-class WholeSequenceFedAgain(Twin):
+class WholeSequenceFedAgain(RoomyCache):
     """The whole sequence is fed into a cache that already holds it."""
 
-    def check(self, model, input_ids, past, cache):
-        """A larger buffer hides the growth."""
-
     def next_fed(self, ids, token):
-        return ids[:, -3:]
+        return ids
 
 
 @plant("loop", "greedy.tokens[3x7-cached]")
@@ -67,7 +74,7 @@ class OneTokenTooFew(Twin):
         return super().generate(model, input_ids, max(0, max_new_tokens - 1), **arguments)
 
 
-@plant("loop", "greedy.up_to_n_positions[cached]")
+@plant("loop", "greedy.up_to_n_positions[cached]", raises=True)
 class OnePositionUnused(Twin):
     """Prompt and new tokens have to stay below n_positions."""
 
@@ -76,16 +83,13 @@ class OnePositionUnused(Twin):
 
 
 @plant("loop", "greedy.twice[cached]")
-class SecondGenerationStale(Twin):
+class SecondGenerationStale(RoomyCache):
     """generate keeps its cache, with its length, for the next call."""
 
     def cache_for(self, model, input_ids, max_new_tokens):
         if not hasattr(model, "kept"):
-            model.kept = self.init_cache(model, len(input_ids), 8 * model.config.n_positions)
+            model.kept = super().cache_for(model, input_ids, max_new_tokens)
         return model.kept
-
-    def positions(self, past, new, config):
-        return super().positions(past, new, config) % config.n_positions
 
 
 @plant("loop", "greedy.stop_token[uncached]")

@@ -173,7 +173,7 @@ class GenerateUsesTheLastCache(Twin):
         return cache
 
 
-@plant("batch", "isolation.batch_size_changes")
+@plant("batch", "isolation.batch_size_changes", raises=True)
 class BuffersOfTheFirstCall(Twin):
     """The buffers are made for the first batch size and kept."""
 

@@ -198,7 +198,7 @@ class HuggingFaceInDisguise(Twin):
         return model.other(input_ids).logits
 
 
-@plant("parameters", "smoke.builds")
+@plant("parameters", "smoke.builds", raises=True)
 class RefusesTheNames(Twin):
     """The loader looks for names that no checkpoint has."""
 
