@@ -10,6 +10,7 @@ from importlib.metadata import version
 from typing import Any
 
 import pytest
+from _pytest._code.code import ReprEntryNative, ReprExceptionInfo, ReprFileLocation, ReprTraceback, TerminalRepr
 
 DEFAULT_SUBJECT = "scratch_gpt.adapter"
 SEED = 0
@@ -113,7 +114,7 @@ def pytest_runtest_makereport(
         report.user_properties.append((_STATUS, error.status))
     elif isinstance(error, CheckFailure):
         lines = [("requirement", check.requirement), *error.lines(), ("reproduce", _reproduce(item))]
-        report.longrepr = "\n".join(f"{label:<13}{text}" for label, text in lines)
+        report.longrepr = _shown(item, "\n".join(f"{label:<13}{text}" for label, text in lines), error.actual)
         report.user_properties.append((_STATUS, error.status))
     report.user_properties.append((_RATIO, item.funcargs["bench"].take_largest_ratio()))  # type: ignore[attr-defined]
     return report
@@ -143,6 +144,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if ratios and max(ratios)[0]:
         ratio, nodeid = max(ratios)
         terminalreporter.write_line(f"largest error: {ratio:,.2f} times Hugging Face's own, in {nodeid}")
+
+
+def _shown(item: pytest.Item, text: str, summary: str) -> TerminalRepr:
+    """A failure that prints as ``text`` and stands in pytest's closing list as ``summary``; workers can send it."""
+    place = ReprFileLocation(str(item.path), (item.location[1] or 0) + 1, summary)
+    return ReprExceptionInfo(ReprTraceback([ReprEntryNative([f"{text}\n"])], None, "native"), place)
 
 
 def _reproduce(item: pytest.Item) -> str:
