@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+from torch.testing import assert_close
+
+from conformance.shapes import TINY
+from conformance.weights import token_ids
+from scratch_gpt import (
+    GPT2,
+    WeightsError,
+    config_from_huggingface,
+    from_huggingface,
+    load_huggingface_state_dict,
+    to_huggingface,
+)
+
+IDS = token_ids(TINY, 2, 13)
+StateDict = dict[str, Tensor]
+
+
+@pytest.fixture
+def state_dict(huggingface: Any) -> StateDict:
+    return {name: tensor.clone() for name, tensor in huggingface.state_dict().items()}
+
+
+def logits(model: Any) -> Tensor:
+    with torch.no_grad():
+        output = model(IDS)
+    return getattr(output, "logits", output)
+
+
+def with_mask_buffers(state_dict: StateDict) -> StateDict:
+    mask = torch.ones(40, 40, dtype=torch.bool).tril().view(1, 1, 40, 40)
+    extra = {f"transformer.h.{i}.attn.bias": mask for i in range(3)}
+    return state_dict | extra | {f"transformer.h.{i}.attn.masked_bias": torch.tensor(-1e4) for i in range(3)}
+
+
+def without_prefix(state_dict: StateDict) -> StateDict:
+    return {name.removeprefix("transformer."): tensor for name, tensor in state_dict.items()}
+
+
+def without_head(state_dict: StateDict) -> StateDict:
+    return {name: tensor for name, tensor in state_dict.items() if name != "lm_head.weight"}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        dict,
+        with_mask_buffers,
+        without_prefix,
+        without_head,
+        lambda state_dict: without_head(without_prefix(with_mask_buffers(state_dict))),
+    ],
+)
+def test_every_form_of_a_state_dict_loads(huggingface: Any, state_dict: StateDict, form: Any) -> None:
+    model = GPT2(config_from_huggingface(huggingface.config.to_dict())).eval()
+    load_huggingface_state_dict(model, form(state_dict))
+    assert_close(logits(model), logits(huggingface))
+
+
+def test_body_without_a_head_loads(huggingface: Any) -> None:
+    assert_close(logits(from_huggingface(huggingface.transformer)), logits(huggingface))
+
+
+def test_loaded_model_is_in_eval_mode_and_owns_its_weights(huggingface: Any) -> None:
+    model = from_huggingface(huggingface)
+    before = logits(model)
+    assert not model.training
+    huggingface.transformer.wte.weight.data.zero_()
+    assert torch.equal(logits(model), before)
+
+
+def test_state_dict_goes_back_strictly(model: GPT2, huggingface: Any) -> None:
+    other = transformers.GPT2LMHeadModel(huggingface.config).eval()
+    other.load_state_dict(to_huggingface(model), strict=True)
+    assert_close(logits(other), logits(huggingface), rtol=0, atol=0)
+
+
+def test_state_dict_shares_the_models_storage(model: GPT2) -> None:
+    for tensor in to_huggingface(model).values():
+        tensor.zero_()
+    assert not logits(model).any()
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_folder_loads(huggingface: Any, tmp_path: Path, safe: bool) -> None:
+    huggingface.save_pretrained(tmp_path)
+    if not safe:
+        (tmp_path / "model.safetensors").unlink()
+        torch.save(huggingface.state_dict(), tmp_path / "pytorch_model.bin")
+    for source in (tmp_path, str(tmp_path)):
+        assert_close(logits(from_huggingface(source)), logits(huggingface))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_precision_of_the_file_is_kept_unless_another_is_asked_for(
+    huggingface: Any, tmp_path: Path, dtype: torch.dtype
+) -> None:
+    huggingface.to(dtype).save_pretrained(tmp_path)
+    assert {parameter.dtype for parameter in from_huggingface(tmp_path).parameters()} == {dtype}
+    wide = from_huggingface(tmp_path, dtype=torch.float32)
+    assert {parameter.dtype for parameter in wide.parameters()} == {torch.float32}
+    assert torch.equal(wide.wte.weight, huggingface.transformer.wte.weight.float())
+
+
+class Payload:
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return eval, ("open('owned', 'w')",)
+
+
+def test_pickle_with_code_in_it_is_refused(huggingface: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    huggingface.config.save_pretrained(tmp_path)
+    torch.save({"wte.weight": Payload()}, tmp_path / "pytorch_model.bin")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(pickle.UnpicklingError):
+        from_huggingface(tmp_path)
+    assert not (tmp_path / "owned").exists()
+
+
+def test_every_offending_tensor_is_named_and_nothing_is_loaded(model: GPT2, state_dict: StateDict) -> None:
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    wrong = {name: tensor + 1 for name, tensor in state_dict.items()}
+    del wrong["transformer.ln_f.bias"]
+    wrong["transformer.h.3.ln_1.weight"] = torch.ones(32)
+    wrong["transformer.h.1.attn.c_attn.weight"] = wrong["transformer.h.1.attn.c_attn.weight"].T
+    wrong["lm_head.weight"] = state_dict["lm_head.weight"]
+    with pytest.raises(WeightsError) as caught:
+        load_huggingface_state_dict(model, wrong)
+    for complaint in (
+        "ln_f.bias is missing",
+        "h.3.ln_1.weight is not a tensor of GPT-2",
+        "h.1.attn.c_attn.weight has shape [96, 32] and the configuration asks for [32, 96]",
+        "lm_head.weight differs from wte.weight: GPT-2's head is tied to its token embedding",
+    ):
+        assert complaint in str(caught.value)
+    assert all(torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"activation_function": "gelu"}, "activation_function is 'gelu', and GPT-2's is 'gelu_new'"),
+        ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True"),
+        ({"scale_attn_weights": False}, "scale_attn_weights is False"),
+        ({"add_cross_attention": True}, "add_cross_attention is True"),
+        ({"tie_word_embeddings": False}, "tie_word_embeddings is False"),
+        ({"n_inner": 100}, r"n_inner is 100, and GPT-2's is 4 \* n_embd = 128"),
+    ],
+)
+def test_configuration_that_is_not_gpt2s_is_refused(settings: dict[str, Any], message: str) -> None:
+    config = transformers.GPT2Config(vocab_size=101, n_positions=40, n_embd=32, n_layer=3, n_head=4, **settings)
+    with pytest.raises(WeightsError, match=f"not plain GPT-2: {message}"):
+        config_from_huggingface(config.to_dict())
+
+
+def test_configuration_keeps_every_size(huggingface: Any) -> None:
+    huggingface.config.layer_norm_epsilon = 3e-5
+    huggingface.config.n_inner = 128
+    config = config_from_huggingface(huggingface.config.to_dict())
+    assert (config.vocab_size, config.n_positions, config.n_embd, config.n_layer, config.n_head) == (101, 40, 32, 3, 4)
+    assert config.layer_norm_epsilon == 3e-5
+
+
+@pytest.mark.parametrize("missing", ["folder", "config.json", "weights"])
+def test_what_a_folder_lacks_is_named(huggingface: Any, tmp_path: Path, missing: str) -> None:
+    folder = tmp_path / "gpt2"
+    if missing != "folder":
+        huggingface.save_pretrained(folder)
+        (folder / {"config.json": "config.json", "weights": "model.safetensors"}[missing]).unlink()
+    expected = {
+        "folder": "gpt2 is not a folder",
+        "config.json": "has no config.json",
+        "weights": "has neither model.safetensors nor pytorch_model.bin",
+    }
+    with pytest.raises(FileNotFoundError, match=expected[missing]):
+        from_huggingface(folder)
+
+
+def test_configuration_without_a_setting_takes_gpt2s(tmp_path: Path) -> None:
+    settings = json.loads('{"n_layer": 6, "model_type": "gpt2"}')
+    config = config_from_huggingface(settings)
+    assert (config.n_layer, config.n_embd, config.vocab_size) == (6, 768, 50257)
