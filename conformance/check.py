@@ -30,6 +30,7 @@ GROUPS = (
     "isolation",
     "positions",
     "limits",
+    "rollback",
     "dtype",
     "compile",
 )

@@ -25,6 +25,7 @@ CLASSES = {
     "cache store",
     "reset",
     "aliasing",
+    "roll-back",
     "loop",
     "limits",
     "batch",

@@ -82,6 +82,17 @@ def test_each_dropout_is_active_in_training_and_off_in_eval(only: str) -> None:
     assert torch.equal(model(IDS), model(IDS))
 
 
+def test_every_dropout_is_used_once() -> None:
+    model = GPT2(GPT2Config(101, 40, 32, 3, 4))
+    used = []
+    dropouts = [name for name, module in model.named_modules() if isinstance(module, nn.Dropout)]
+    for name in dropouts:
+        model.get_submodule(name).register_forward_hook(lambda *_, name=name: used.append(name))
+    model(IDS)
+    assert len(dropouts) == 1 + 3 * 3
+    assert sorted(used) == sorted(dropouts)
+
+
 def test_head_is_the_embedding(model: GPT2) -> None:
     assert not any("lm_head" in name for name in model.state_dict())
     before = model(IDS)[..., 7].detach()

@@ -39,7 +39,9 @@ def extend(model: Any, input_ids: Tensor, cache: Any) -> tuple[Tensor, Any]:
 
 
 def truncate_cache(model: Any, cache: Any, length: int) -> Any:
-    cache.crop(length)
+    surplus = cache.get_seq_length() - length
+    if surplus:  # releases differ in what zero and positive numbers mean to `crop`
+        cache.crop(-surplus)
     return cache
 
 

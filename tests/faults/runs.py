@@ -173,6 +173,30 @@ class GenerateUsesTheLastCache(Twin):
         return cache
 
 
+@plant("roll-back", "rollback.truncate[5]")
+class TruncateDoesNothing(Twin):
+    """truncate_cache returns the cache as it is."""
+
+    def truncate_cache(self, model, cache, length):
+        return cache
+
+
+@plant("roll-back", "rollback.truncate[all]")
+class TruncateEmpties(Twin):
+    """truncate_cache forgets every token."""
+
+    def truncate_cache(self, model, cache, length):
+        return super().truncate_cache(model, cache, 0)
+
+
+@plant("roll-back", "rollback.truncate[8]")
+class TruncateKeepsOneTooFew(Twin):
+    """One token more than asked for is forgotten."""
+
+    def truncate_cache(self, model, cache, length):
+        return super().truncate_cache(model, cache, length - 1)
+
+
 @plant("batch", "isolation.batch_size_changes", raises=True)
 class BuffersOfTheFirstCall(Twin):
     """The buffers are made for the first batch size and kept."""
