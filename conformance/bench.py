@@ -14,7 +14,7 @@ from conformance.outcome import CheckFailure, NotRun, SubjectError
 from conformance.reference import Reference, Truth, reference
 from conformance.shapes import TINY, Config
 from conformance.subject import Subject, load_subject
-from conformance.weights import HEAD, Regime, converted, make_weights, token_ids
+from conformance.weights import Regime, converted, make_weights, token_ids
 
 ALL_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -134,15 +134,19 @@ class Candidate:
         """The oracle for this model's weights."""
         return self._truth()
 
+    def most_rows(self, wanted: int) -> int:
+        """As many rows as ``wanted``, or as the subject's ``LIMITS`` allow."""
+        return min(wanted, self.bench.subject.limits.get("batch_size", wanted))
+
     def ids(self, batch_size: int, length: int, seed: int = 0) -> Tensor:
         """Random ids ``[B, T]`` of this model's vocabulary.
 
         Raises:
             NotRun: the subject's ``LIMITS`` do not allow so many rows.
         """
-        limit = self.bench.subject.limits.get("batch_size", batch_size)
-        if batch_size > limit:
-            raise NotRun("unsupported", f"the subject takes at most {limit} rows (LIMITS)")
+        most = self.most_rows(batch_size)
+        if batch_size > most:
+            raise NotRun("unsupported", f"the subject takes at most {most} rows (LIMITS)")
         return token_ids(self.config, batch_size, length, seed)
 
     def forward(self, input_ids: Tensor, **arguments: Tensor) -> Tensor:
@@ -158,8 +162,8 @@ class Candidate:
     def extend(self, input_ids: Tensor, cache: Any) -> tuple[Tensor, Any]:
         """``[B, T] -> [B, T, V]``, and the cache that now holds T tokens more."""
         answer = self.call("extend", self.model, input_ids.to(self.bench.device), cache)
-        if not isinstance(answer, tuple) or len(answer) != 2:
-            raise CheckFailure("extend returns (logits, cache)", f"it returned {type(answer).__name__}")
+        if not isinstance(answer, (tuple, list)) or len(answer) != 2:
+            raise CheckFailure("extend returns (logits, cache)", f"it returned {_kind(answer)}")
         return self._logits("extend", answer[0], input_ids), answer[1]
 
     def extend_in_chunks(self, input_ids: Tensor, sizes: Sequence[int], cache: Any) -> tuple[Tensor, Any]:
@@ -178,7 +182,16 @@ class Candidate:
 
     def cache_tensors(self, cache: Any) -> list[tuple[Tensor, Tensor]]:
         """Keys and values of each layer, ``[B, H, S, D]``."""
-        return list(self.call("cache_tensors", cache))
+        layers = self.call("cache_tensors", cache)
+        pairs = layers if isinstance(layers, (list, tuple)) else [layers]
+        if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs) or not all(
+            isinstance(tensor, Tensor) and tensor.dim() == 4 for pair in pairs for tensor in pair
+        ):
+            raise CheckFailure(
+                "cache_tensors returns a list of pairs (keys, values), each [B, H, S, D]",
+                f"it returned {_kind(layers)} of {', '.join(sorted({_kind(pair) for pair in pairs}))}",
+            )
+        return [(keys, values) for keys, values in pairs]
 
     def generate(self, input_ids: Tensor, max_new_tokens: int, **arguments: Any) -> Tensor:
         """``[B, T] -> [B, T + new]``, on the CPU."""
@@ -189,7 +202,10 @@ class Candidate:
 
     def state_dict(self) -> dict[str, Tensor]:
         """The model's weights under Hugging Face's names."""
-        return dict(self.call("state_dict", self.model))
+        state_dict = self.call("state_dict", self.model)
+        if not isinstance(state_dict, Mapping) or not all(isinstance(value, Tensor) for value in state_dict.values()):
+            raise CheckFailure("state_dict returns {name: tensor}", f"it returned {_kind(state_dict)}")
+        return dict(state_dict)
 
     def compiled(self) -> Candidate:
         """This model compiled, beside the same reference."""
@@ -213,9 +229,7 @@ class Candidate:
         """Fail unless the filled part of a cache holds the reference's keys and values of ``input_ids`` ``[B, T]``."""
         length = input_ids.shape[1]
         expected_shape = [len(input_ids), self.config.n_head, length, self.config.n_embd // self.config.n_head]
-        shapes = [
-            list(tensor[:, :, :length].shape) if tensor.dim() == 4 else None for pair in tensors for tensor in pair
-        ]
+        shapes = [list(tensor[:, :, :length].shape) for pair in tensors for tensor in pair]
         if shapes != [expected_shape] * (2 * self.config.n_layer):
             raise CheckFailure(
                 f"a pair of keys and values per layer, {self.config.n_layer} pairs, each {expected_shape} or longer",
@@ -285,11 +299,6 @@ class Candidate:
                 f"it returned shape {list(logits.shape)}: mend {call} in the adapter",
             )
         return logits
-
-
-def without_head(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The form that safetensors files have: the tied head is not written twice."""
-    return {name: tensor for name, tensor in state_dict.items() if name != HEAD}
 
 
 def expect_same(actual: Tensor, expected: Tensor, what: str, because: str) -> None:

@@ -60,7 +60,10 @@ class NotRun(Exception):  # noqa: N818 - an outcome, not an error
 def describe(error: BaseException) -> str:
     """One line for an exception: its type, the first line of its message, and the last of its places that is not
     inside an installed library."""
-    message = (str(error).strip().splitlines() or ["no message"])[0]
+    try:
+        message = (str(error).strip().splitlines() or ["no message"])[0]
+    except Exception:  # whoever wrote the subject wrote its exceptions too
+        message = "no message that can be shown"
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
     place = f" (at {own[-1].filename}:{own[-1].lineno}, in {own[-1].name})" if own else ""

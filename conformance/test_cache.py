@@ -9,7 +9,7 @@ import torch
 from conformance.bench import Bench, expect_same
 from conformance.check import check
 from conformance.outcome import CheckFailure, NotRun
-from conformance.shapes import GPT2_124M, TINY
+from conformance.shapes import GPT2_124M, LONG, TINY
 
 LENGTH = 13
 
@@ -98,6 +98,26 @@ def test_filled_up(bench: Bench) -> None:
     n = TINY.n_positions
     ids = candidate.ids(1, n)
     logits, _ = candidate.extend_in_chunks(ids, (n - 3, 1, 1, 1), candidate.init_cache(1, n))
+    candidate.expect_logits(logits, ids)
+
+
+@check(needs=("cache",))
+def test_long_sequence(bench: Bench) -> None:
+    """Some hundred tokens in a cache are all seen: by a chunk and by steps at the end."""
+    candidate = bench.build(LONG)
+    n = LONG.n_positions
+    ids = candidate.ids(1, n)
+    logits, _ = candidate.extend_in_chunks(ids, (100, n - 105, 1, 1, 1, 1, 1), candidate.init_cache(1, n))
+    candidate.expect_logits(logits, ids)
+
+
+@check(needs=("cache",))
+def test_float64(bench: Bench) -> None:
+    """In float64 the logits of a cached run agree with the reference to nine digits."""
+    bench.need_dtype(torch.float64)
+    candidate = bench.build(dtype=torch.float64)
+    ids = candidate.ids(1, LENGTH)
+    logits, _ = candidate.extend_in_chunks(ids, (6, 4, 1, 1, 1), candidate.init_cache(1, LENGTH))
     candidate.expect_logits(logits, ids)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from conformance.bench import Bench, Candidate, expect_same
 from conformance.check import check
-from conformance.outcome import NotRun
+from conformance.outcome import NotRun, SubjectError
 from conformance.shapes import TINY
 from conformance.weights import converted, make_weights
 
@@ -45,7 +45,10 @@ def test_deep_copy(bench: Bench) -> None:
     original = need_module(candidate)
     ids = candidate.ids(1, LENGTH)
     before = candidate.forward(ids).clone()
-    candidate.model = copy.deepcopy(original)
+    try:
+        candidate.model = copy.deepcopy(original)
+    except Exception as error:
+        raise SubjectError("copy.deepcopy", error) from error
     for parameter in original.parameters():
         parameter.data.zero_()
     expect_same(
@@ -60,7 +63,10 @@ def test_dtype_round_trip(bench: Bench) -> None:
     candidate = bench.build(weights=weights)
     ids = candidate.ids(1, LENGTH)
     before = candidate.forward(ids).clone()
-    candidate.model = need_module(candidate).to(torch.bfloat16).to(candidate.dtype)
+    try:
+        candidate.model = need_module(candidate).to(torch.bfloat16).to(candidate.dtype)
+    except Exception as error:
+        raise SubjectError("model.to", error) from error
     expect_same(candidate.forward(ids), before, "the logits before", "moving the model to bfloat16 and back")
 
 

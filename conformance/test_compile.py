@@ -44,15 +44,16 @@ def test_uncached(bench: Bench) -> None:
 
 @check(needs=("compile", "cache"))
 def test_cached(bench: Bench) -> None:
-    """Compiled, prefill and steps give the reference's logits, also in a second run."""
+    """Compiled, prefill, a chunk and steps of a batch give the reference's logits, also in a second run."""
     with fresh_compiler():
         candidate = bench.build(LONG).compiled()
-        cache = candidate.init_cache(1, 40)
+        rows = candidate.most_rows(3)
+        cache = candidate.init_cache(rows, 40)
         for run in range(2):
-            ids = candidate.ids(1, 20, seed=run)
-            logits, cache = candidate.extend_in_chunks(ids, [PROMPT] + [1] * (20 - PROMPT), cache)
+            ids = candidate.ids(rows, PROMPT + 5 + 8, seed=run)
+            logits, cache = candidate.extend_in_chunks(ids, [PROMPT, 5] + [1] * 8, cache)
             candidate.expect_logits(logits, ids, note=f"run {run}, compiled")
-            cache = candidate.restart(cache, 1, 40)
+            cache = candidate.restart(cache, rows, 40)
 
 
 @check(needs=("compile", "generate"), cases={"cached": True, "uncached": False})

@@ -22,7 +22,7 @@ def build(bench: Bench, dtype: torch.dtype) -> Candidate:
 def test_uncached(bench: Bench, dtype: torch.dtype) -> None:
     """In half precision the logits have no gross error."""
     candidate = build(bench, dtype)
-    ids = candidate.ids(1, LENGTH)
+    ids = candidate.ids(candidate.most_rows(3), LENGTH)
     candidate.expect_logits(candidate.forward(ids), ids)
 
 
@@ -30,8 +30,9 @@ def test_uncached(bench: Bench, dtype: torch.dtype) -> None:
 def test_cached(bench: Bench, dtype: torch.dtype) -> None:
     """In half precision the logits of a cached run have no gross error."""
     candidate = build(bench, dtype)
-    ids = candidate.ids(1, LENGTH)
-    logits, _ = candidate.extend_in_chunks(ids, (6, 4, 1, 1, 1), candidate.init_cache(1, LENGTH))
+    rows = candidate.most_rows(3)
+    ids = candidate.ids(rows, LENGTH)
+    logits, _ = candidate.extend_in_chunks(ids, (6, 4, 1, 1, 1), candidate.init_cache(rows, LENGTH))
     candidate.expect_logits(logits, ids)
 
 

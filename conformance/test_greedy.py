@@ -128,20 +128,24 @@ def test_twice(bench: Bench, use_cache: bool) -> None:
 def test_stop_token(bench: Bench, use_cache: bool) -> None:
     """A row ends with the stop token and is filled up with it; the result ends where every row has stopped."""
     candidate = bench.build()
-    ids = candidate.ids(3, 7)
+    ids = candidate.ids(candidate.most_rows(3), 7)
     full, _ = candidate.reference.greedy(ids, NEW_TOKENS)
-    stop = int(full[0, 7 + 4])
-    expected = full.clone()
-    for row in expected:
-        hits = (row[7:] == stop).nonzero()
-        if len(hits):
-            row[7 + int(hits[0]) :] = stop
-    running = (expected[:, 7:] != stop).any(dim=0).nonzero()
-    last = min(NEW_TOKENS, int(running[-1]) + 2 if len(running) else 1)
-    expected = expected[:, : 7 + last]
-    actual = candidate.generate(ids, NEW_TOKENS, use_cache=use_cache, stop_token=stop)
-    if not torch.equal(actual, expected):
-        raise CheckFailure(f"with stop token {stop}: {expected[:, 7:].tolist()}", f"{actual[:, 7:].tolist()}")
+    # The first new token, a later one, one that stands in the prompt, and one that never comes.
+    never = next(token for token in range(candidate.config.vocab_size) if not (full[:, 7:] == token).any())
+    for stop in (int(full[0, 7]), int(full[0, 7 + 4]), int(ids[0, 2]), never):
+        expected = stopped_at(full, 7, stop)
+        actual = candidate.generate(ids, NEW_TOKENS, use_cache=use_cache, stop_token=stop)
+        if not torch.equal(actual, expected):
+            raise CheckFailure(f"with stop token {stop}: {expected[:, 7:].tolist()}", f"{actual[:, 7:].tolist()}")
+
+
+def stopped_at(ids: Tensor, n_prompt: int, stop: int) -> Tensor:
+    """What is left of ``ids`` ``[B, T]`` when each row ends with the first ``stop`` after its prompt."""
+    stopped = (ids[:, n_prompt:] == stop).cumsum(dim=1) > 0
+    new = ids[:, n_prompt:].masked_fill(stopped, stop)
+    all_stopped = stopped.all(dim=0)
+    length = int(all_stopped.int().argmax()) + 1 if all_stopped.any() else new.shape[1]
+    return torch.cat([ids[:, :n_prompt], new[:, :length]], dim=1)
 
 
 @check(needs=("generate",))

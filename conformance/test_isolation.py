@@ -25,7 +25,10 @@ def expect_cached_run(candidate: Candidate, ids: Tensor, cache: Any, note: str) 
     return cache
 
 
-@check(needs=("cache",), cases={"shorter_after_longer": (LENGTH, 7), "longer_after_shorter": (7, LENGTH)})
+@check(
+    needs=("cache",),
+    cases={"shorter_after_longer": (LENGTH, 7), "longer_after_shorter": (7, LENGTH), "after_full": (CAPACITY, 7)},
+)
 def test_reset(bench: Bench, lengths: tuple[int, int]) -> None:
     """A run after a reset gives what it gives on a new model, bit for bit."""
     a_length, b_length = lengths
@@ -64,6 +67,16 @@ def test_batch_size_changes(bench: Bench) -> None:
     candidate = bench.build()
     for rows in (1, 5, 1):
         expect_cached_run(candidate, candidate.ids(rows, LENGTH), candidate.init_cache(rows, CAPACITY), f"{rows} rows")
+
+
+@check(needs=("cache",))
+def test_capacity_changes(bench: Bench) -> None:
+    """A cache with more room, made after one with less, has that room."""
+    candidate = bench.build()
+    for capacity in (LENGTH, CAPACITY):
+        ids = candidate.ids(1, capacity)
+        logits, _ = candidate.extend_in_chunks(ids, (capacity - 2, 1, 1), candidate.init_cache(1, capacity))
+        candidate.expect_logits(logits, ids, note=f"max_length {capacity}")
 
 
 @check(needs=("cache",))

@@ -93,6 +93,36 @@ def test_id_out_of_range(bench: Bench, bad_id: int) -> None:
     expect_refusal(lambda: candidate.forward(ids), f"id {bad_id} with vocab_size {TINY.vocab_size}")
 
 
+@check(
+    needs=("cache",),
+    cases={
+        "vocab_size": lambda ids: ids.fill_(TINY.vocab_size),
+        "negative": lambda ids: ids.fill_(-1),
+        "empty": lambda ids: ids[:, :0],
+        "float": lambda ids: ids.float(),
+        "other_rows": lambda ids: ids.repeat(2, 1),
+    },
+)
+def test_wrong_extend(bench: Bench, spoil: Callable[[Tensor], Tensor]) -> None:
+    """With a cache, ids outside the vocabulary, none, no integers, or another number of rows raise an error."""
+    candidate = bench.build()
+    ids = candidate.ids(1, 9)
+    _, cache = candidate.extend(ids[:, :6], candidate.init_cache(1, N))
+    spoilt = spoil(ids[:, 6:].clone())
+    expect_refusal(lambda: candidate.extend(spoilt, cache)[0], f"extend with {spoilt.dtype} ids {spoilt.tolist()}")
+
+
+@check(
+    needs=("generate",),
+    cases={"vocab_size": lambda ids: ids.fill_(TINY.vocab_size), "negative": lambda ids: ids.fill_(-1)},
+)
+def test_wrong_prompt(bench: Bench, spoil: Callable[[Tensor], Tensor]) -> None:
+    """A prompt with ids outside the vocabulary raises an error."""
+    candidate = bench.build()
+    prompt = spoil(candidate.ids(1, 5))
+    expect_refusal(lambda: candidate.generate(prompt, 3, use_cache=True), f"the prompt {prompt.tolist()}")
+
+
 @check()
 def test_empty_input(bench: Bench) -> None:
     """An input without tokens raises an error."""

@@ -6,7 +6,7 @@ import torch
 
 from conformance.bench import Bench, expect_same
 from conformance.check import check
-from conformance.shapes import GPT2_124M, TINY
+from conformance.shapes import GPT2_124M, LONG, TINY
 
 
 @check(cases={"1": 1, "2": 2, "13": 13, "n_positions": TINY.n_positions})
@@ -42,6 +42,14 @@ def test_every_id(bench: Bench) -> None:
     length = TINY.n_positions - 1
     for ids in torch.split(torch.arange(TINY.vocab_size), length):
         candidate.expect_logits(candidate.forward(ids[None]), ids[None])
+
+
+@check()
+def test_long_sequence(bench: Bench) -> None:
+    """The logits of a sequence of some hundred tokens are the reference's to the end."""
+    candidate = bench.build(LONG)
+    ids = candidate.ids(1, LONG.n_positions)
+    candidate.expect_logits(candidate.forward(ids), ids)
 
 
 @check()

@@ -73,15 +73,16 @@ def test_start_over(bench: Bench) -> None:
 def test_explicit(bench: Bench) -> None:
     """Positions that are given are the positions that are used."""
     candidate = bench.build()
-    ids = candidate.ids(1, 7)
-    positions = torch.tensor([[3, 4, 5, 6, 20, 21, 39]])
+    rows = candidate.most_rows(2)
+    ids = candidate.ids(rows, 7)
+    positions = torch.tensor([[3, 4, 5, 6, 20, 21, 39], [0, 1, 2, 3, 4, 5, 6]])[:rows]
     logits = candidate.forward(ids, position_ids=positions)
     usual = candidate.reference.logits(ids)
     error = float((logits.cpu().double() - candidate.reference.exact(ids, positions)).abs().max())
     if error > usual.budget:
         ignored = candidate.first_wrong(logits, usual.values, usual) is None
         raise CheckFailure(
-            f"the logits at positions {positions[0].tolist()}",
+            f"the logits at positions {positions.tolist()}",
             "those at positions 0 to 6: position_ids is ignored" if ignored else "others",
             error=f"{error:.1e}; {usual.budget:.1e} is allowed",
         )

@@ -98,6 +98,8 @@ def test_ids_unchanged(bench: Bench) -> None:
     candidate.forward(ids)
     if bench.subject.claims("cache"):
         candidate.extend(ids, candidate.init_cache(1, 7))
+    if bench.subject.claims("generate"):
+        candidate.generate(ids, 3, use_cache=False)
     if not torch.equal(ids, kept):
         raise CheckFailure(f"the ids stay {kept.tolist()}", f"they became {ids.tolist()}")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from conformance.bench import Bench, without_head
+from conformance.bench import Bench
 from conformance.check import check
 from conformance.outcome import CheckFailure
 from conformance.shapes import TINY
@@ -25,6 +25,11 @@ def with_mask_buffers(state_dict: StateDict) -> StateDict:
         buffers[f"transformer.h.{i}.attn.bias"] = torch.ones(n, n, dtype=torch.uint8).tril().view(1, 1, n, n)
         buffers[f"transformer.h.{i}.attn.masked_bias"] = torch.tensor(-1e4, dtype=dtype)
     return state_dict | buffers
+
+
+def without_head(state_dict: StateDict) -> StateDict:
+    """What safetensors files hold: the tied head is not written twice."""
+    return {name: tensor for name, tensor in state_dict.items() if name != HEAD}
 
 
 @check()

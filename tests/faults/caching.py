@@ -248,3 +248,21 @@ class LastSlotNeverUsed(Twin):
 
     def slots(self, past, new):
         return super().slots(past, new).clamp(max=38)
+
+
+@plant("positions", "cache.long_sequence")
+class PositionsInABfloat16(Twin):
+    """Far into a sequence positions are counted in bfloat16, and rounded."""
+
+    def positions(self, past, new, config):
+        exact = super().positions(past, new, config)
+        return (exact.bfloat16() * 3 / 3).long().clamp(max=config.n_positions - 1) if past > 64 else exact
+
+
+@plant("mask with a cache", "cache.float64")
+class TopLeftMaskInFloat64(Twin):
+    """The float64 path has the triangle at the first key."""
+
+    def visible_with_cache(self, past, new, pairs):
+        visible = super().visible_with_cache(past, new, pairs)
+        return torch.ones_like(visible).tril() if pairs[0][0].dtype == torch.float64 else visible

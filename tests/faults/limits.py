@@ -136,3 +136,52 @@ class OneAxisTakenForABatch(Unchecked):
 
     def forward(self, model, input_ids):
         return super().forward(model, input_ids if input_ids.dim() == 2 else input_ids[:, None])
+
+
+class UncheckedWithACache(Twin):
+    def check(self, model, input_ids, past, cache):
+        if cache is None:
+            super().check(model, input_ids, past, cache)
+
+
+@plant("limits", "limits.wrong_extend[negative]")
+class NegativeIdsWithACache(UncheckedWithACache):
+    """With a cache, -1 is the last row of the embedding."""
+
+
+@plant("limits", "limits.wrong_extend[vocab_size]")
+class IdsClippedWithACache(UncheckedWithACache):
+    """With a cache, ids beyond the vocabulary are clipped to the last one."""
+
+    def embed(self, model, input_ids, positions):
+        return super().embed(model, input_ids.clamp(max=model.config.vocab_size - 1), positions)
+
+
+@plant("limits", "limits.wrong_extend[empty]")
+class NothingServedWithACache(UncheckedWithACache):
+    """With a cache, no tokens give no logits, and no error."""
+
+
+@plant("limits", "limits.wrong_extend[float]")
+class FloatIdsWithACache(UncheckedWithACache):
+    """With a cache, floating-point ids are cut to integers."""
+
+    def embed(self, model, input_ids, positions):
+        return super().embed(model, input_ids.long(), positions)
+
+
+@plant("limits", "limits.wrong_extend[other_rows]")
+class OneRowForTwo(Twin):
+    """Rows that the cache was not made for are computed with the first row's past."""
+
+    def store(self, pair, k, v, slots):
+        keys, values = (buffer.repeat(len(k) // len(buffer), 1, 1, 1) for buffer in pair)
+        return super().store((keys, values), k, v, slots)
+
+
+@plant("limits", "limits.wrong_prompt[vocab_size]")
+class PromptClipped(Twin):
+    """generate clips the ids of its prompt."""
+
+    def generate(self, model, input_ids, max_new_tokens, **arguments):
+        return super().generate(model, input_ids.clamp(0, model.config.vocab_size - 1), max_new_tokens, **arguments)

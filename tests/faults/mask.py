@@ -58,3 +58,12 @@ class NormOverTheBatch(Twin):
     def head(self, model, x):
         largest = x.abs().max()
         return super().head(model, (x / largest * 127).round() / 127 * largest)
+
+
+@plant("mask", "logits.long_sequence")
+class WindowOf64(Twin):
+    """A position sees 64 tokens back and no more, which short sequences hide."""
+
+    def visible(self, past, new):
+        distance = torch.arange(past, past + new)[:, None] - torch.arange(past + new)
+        return (distance >= 0) & (distance < 64)

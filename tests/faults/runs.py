@@ -205,3 +205,30 @@ class BuffersOfTheFirstCall(Twin):
         if not hasattr(model, "rows"):
             model.rows = batch_size
         return TwinCache(model, model.rows, max_length)
+
+
+@plant("reset", "isolation.reset[after_full]")
+class FullCacheNotReset(Twin):
+    """A cache that is exactly full is not reset: what is compared is the slot that would come next."""
+
+    def reset_cache(self, model, cache):
+        return cache if cache.length == cache.pairs[0][0].shape[2] else super().reset_cache(model, cache)
+
+    def extend(self, model, input_ids, cache):
+        if cache.length == cache.pairs[0][0].shape[2]:
+            cache.length = 1
+        return super().extend(model, input_ids, cache)
+
+
+@plant("reset", "isolation.capacity_changes")
+class CapacityOfTheFirstCache(Twin):
+    """The first cache's capacity holds for all: later tokens fall on its last slot."""
+
+    def init_cache(self, model, batch_size, max_length):
+        if not hasattr(model, "capacity"):
+            model.capacity = max_length
+        self.last_slot = model.capacity - 1
+        return super().init_cache(model, batch_size, max_length)
+
+    def slots(self, past, new):
+        return super().slots(past, new).clamp(max=self.last_slot)
