@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -109,7 +110,7 @@ class Bench:
         state_dict = converted(source, dtype)
         if given is not None:
             state_dict = given(state_dict)
-        model = _call("build", self.subject.adapter.build, config, state_dict, device=self.device, dtype=dtype)
+        model = _call("build", self.subject.adapter.build, replace(config), state_dict, device=self.device, dtype=dtype)
         if weights is None:
             truth = functools.partial(reference, config, self.seed, regime, dtype)
         else:
@@ -152,7 +153,7 @@ class Candidate:
     def forward(self, input_ids: Tensor, **arguments: Tensor) -> Tensor:
         """``[B, T] -> [B, T, V]``."""
         on_device = {name: value.to(self.bench.device) for name, value in arguments.items()}
-        logits = self.call("forward", self.model, input_ids.to(self.bench.device), **on_device)
+        logits = self.call("forward", self.model, self._handed_over(input_ids), **on_device)
         return self._logits("forward", logits, input_ids)
 
     def init_cache(self, batch_size: int, max_length: int) -> Any:
@@ -161,7 +162,7 @@ class Candidate:
 
     def extend(self, input_ids: Tensor, cache: Any) -> tuple[Tensor, Any]:
         """``[B, T] -> [B, T, V]``, and the cache that now holds T tokens more."""
-        answer = self.call("extend", self.model, input_ids.to(self.bench.device), cache)
+        answer = self.call("extend", self.model, self._handed_over(input_ids), cache)
         if not isinstance(answer, (tuple, list)) or len(answer) != 2:
             raise CheckFailure("extend returns (logits, cache)", f"it returned {_kind(answer)}")
         return self._logits("extend", answer[0], input_ids), answer[1]
@@ -185,7 +186,9 @@ class Candidate:
         layers = self.call("cache_tensors", cache)
         pairs = layers if isinstance(layers, (list, tuple)) else [layers]
         if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs) or not all(
-            isinstance(tensor, Tensor) and tensor.dim() == 4 for pair in pairs for tensor in pair
+            isinstance(tensor, Tensor) and tensor.dim() == 4 and self._is_dense(tensor)
+            for pair in pairs
+            for tensor in pair
         ):
             raise CheckFailure(
                 "cache_tensors returns a list of pairs (keys, values), each [B, H, S, D]",
@@ -195,15 +198,19 @@ class Candidate:
 
     def generate(self, input_ids: Tensor, max_new_tokens: int, **arguments: Any) -> Tensor:
         """``[B, T] -> [B, T + new]``, on the CPU."""
-        ids = self.call("generate", self.model, input_ids.to(self.bench.device), max_new_tokens, **arguments)
-        if not isinstance(ids, Tensor) or ids.dim() != 2 or len(ids) != len(input_ids):
+        ids = self.call("generate", self.model, self._handed_over(input_ids), max_new_tokens, **arguments)
+        right = isinstance(ids, Tensor) and ids.dim() == 2 and len(ids) == len(input_ids) and self._is_dense(ids)
+        if not right or ids.is_floating_point():
             raise CheckFailure(f"generate returns ids [{len(input_ids)}, prompt + new]", f"it returned {_kind(ids)}")
         return ids.cpu()
 
     def state_dict(self) -> dict[str, Tensor]:
         """The model's weights under Hugging Face's names."""
         state_dict = self.call("state_dict", self.model)
-        if not isinstance(state_dict, Mapping) or not all(isinstance(value, Tensor) for value in state_dict.values()):
+        if not isinstance(state_dict, Mapping) or not all(
+            isinstance(name, str) and isinstance(value, Tensor) and self._is_dense(value)
+            for name, value in state_dict.items()
+        ):
             raise CheckFailure("state_dict returns {name: tensor}", f"it returned {_kind(state_dict)}")
         return dict(state_dict)
 
@@ -298,7 +305,19 @@ class Candidate:
                 f"{call} returns logits [batch, tokens, vocab_size] = {expected}",
                 f"it returned shape {list(logits.shape)}: mend {call} in the adapter",
             )
+        if not self._is_dense(logits) or not logits.is_floating_point():
+            raise CheckFailure(
+                f"{call} returns a dense floating-point tensor on {self.bench.device}",
+                f"it returned one in {logits.dtype}, {logits.layout}, on {logits.device}",
+            )
         return logits
+
+    def _is_dense(self, tensor: Tensor) -> bool:
+        return tensor.layout == torch.strided and tensor.device.type == self.bench.device.type
+
+    def _handed_over(self, input_ids: Tensor) -> Tensor:
+        """A copy on the subject's device: a subject that writes into its input reaches nothing of the kit's."""
+        return input_ids.to(self.bench.device, copy=True)
 
 
 def expect_same(actual: Tensor, expected: Tensor, what: str, because: str) -> None:

@@ -46,10 +46,10 @@ def make_weights(config: Config, seed: int, regime: Regime = "perturbed") -> dic
             LayerNorm's epsilon matters. ``extreme``, queries and keys so large that scores pass any finite mask value
             of a few thousand.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator("cpu").manual_seed(seed)
     weights = {}
     for name, shape in parameter_shapes(config).items():
-        noise = torch.randn(shape, generator=generator)
+        noise = torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
         weights[name] = _scaled(name, noise, small=regime == "small")
         if regime == "extreme" and name.endswith("attn.c_attn.weight"):
             weights[name][:, : 2 * config.n_embd] *= 100.0
@@ -79,5 +79,5 @@ def converted(weights: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Te
 
 def token_ids(config: Config, batch_size: int, length: int, seed: int = 0) -> Tensor:
     """Random ids ``[B, T]`` over the whole vocabulary; the same arguments give the same ids."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(config.vocab_size, (batch_size, length), generator=generator)
+    generator = torch.Generator("cpu").manual_seed(seed)
+    return torch.randint(config.vocab_size, (batch_size, length), generator=generator, device="cpu")

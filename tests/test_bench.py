@@ -188,3 +188,78 @@ def test_dtype_that_was_not_asked_for_is_skipped() -> None:
 def test_half_precision_alone_is_refused() -> None:
     with pytest.raises(CheckFailure, match="--dtypes bfloat16: add float32"):
         Bench(Twin(), dtypes=(torch.bfloat16,)).build()
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda logits: logits.to("meta"), "on meta"),
+        (lambda logits: logits.to_sparse(), "torch.sparse_coo"),
+        (lambda logits: logits.long(), "torch.int64"),
+        (lambda logits: logits.to(torch.complex64), "torch.complex64"),
+    ],
+)
+def test_answer_that_cannot_be_compared_is_a_failure(answer, message: str) -> None:
+    class Answers(Twin):
+        def forward(self, model, input_ids):
+            return answer(super().forward(model, input_ids))
+
+    candidate = Bench(Answers()).build()
+    with pytest.raises(CheckFailure, match=message):
+        candidate.forward(candidate.ids(1, 7))
+
+
+@pytest.mark.parametrize("layers", [None, [None], "keys", [(1, 2)], [(torch.zeros(2, 3), torch.zeros(2, 3))]])
+def test_cache_tensors_of_another_form_are_a_failure(layers: object) -> None:
+    class Answers(Twin):
+        def cache_tensors(self, cache):
+            return layers
+
+    candidate = Bench(Answers()).build()
+    with pytest.raises(CheckFailure, match="cache_tensors returns a list of pairs"):
+        candidate.cache_tensors(candidate.init_cache(1, 5))
+
+
+@pytest.mark.parametrize("state_dict", [None, [1], {"name": 3}, {5: torch.zeros(1)}])
+def test_state_dict_of_another_form_is_a_failure(state_dict: object) -> None:
+    class Answers(Twin):
+        def state_dict(self, model):
+            return state_dict
+
+    with pytest.raises(CheckFailure, match="state_dict returns {name: tensor}"):
+        Bench(Answers()).build().state_dict()
+
+
+def test_subject_that_writes_into_its_input_reaches_nothing_of_the_kits() -> None:
+    class Writes(Twin):
+        def generate(self, model, input_ids, max_new_tokens, **arguments):
+            ids = super().generate(model, input_ids, max_new_tokens, **arguments)
+            input_ids.zero_()
+            return ids
+
+        def forward(self, model, input_ids):
+            logits = super().forward(model, input_ids)
+            input_ids.zero_()
+            return logits
+
+    candidate = Bench(Writes()).build()
+    ids = candidate.ids(1, 7)
+    kept = ids.clone()
+    candidate.forward(ids)
+    expect_greedy(candidate, ids, 5, lambda prompt, new: candidate.generate(prompt, new, use_cache=True))
+    assert torch.equal(ids, kept)
+    assert torch.equal(candidate.reference.greedy(ids, 5)[0][:, :7], kept)
+
+
+def test_exception_whose_message_raises_is_described() -> None:
+    class Odd(Exception):  # noqa: N818
+        def __str__(self) -> str:
+            raise RuntimeError("no")
+
+    class Raises(Twin):
+        def forward(self, model, input_ids):
+            raise Odd
+
+    candidate = Bench(Raises()).build()
+    with pytest.raises(SubjectError, match="Odd: no message that can be shown"):
+        candidate.forward(candidate.ids(1, 3))

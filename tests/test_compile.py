@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from conformance.shapes import TINY
 from conformance.weights import token_ids
-from scratch_gpt import GPT2, compiled, generate
+from scratch_gpt import GPT2, KVCache, compiled, generate, load_huggingface_state_dict, to_huggingface
 
 IDS = token_ids(TINY, 1, 7)
 
@@ -20,6 +20,7 @@ IDS = token_ids(TINY, 1, 7)
 @pytest.fixture(autouse=True)
 def _fresh_compiler() -> Iterator[None]:
     torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()  # reset leaves them as they are
     with torch.no_grad():
         yield
     torch._dynamo.reset()
@@ -79,3 +80,31 @@ def test_model_and_twin_are_freed(model: GPT2) -> None:
 def test_compiled_generation_gives_the_same_tokens(model: GPT2, use_cache: bool) -> None:
     expected = generate(model, IDS, 10)
     assert torch.equal(generate(model, IDS, 10, use_cache=use_cache, compile=True), expected)
+
+
+@pytest.mark.usefixtures("quick")
+def test_decode_steps_share_one_graph(model: GPT2) -> None:
+    twin, cache = compiled(model), KVCache(model.config)
+    twin(IDS, cache)
+    graphs = []
+    for _ in range(30):
+        twin(IDS[:, :1], cache)
+        graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    assert graphs[0] > 0
+    assert graphs[2:] == [graphs[2]] * 28
+
+
+@pytest.mark.usefixtures("quick")
+def test_weights_loaded_after_compiling_are_honoured(model: GPT2) -> None:
+    twin, other = compiled(model), GPT2(model.config).eval()
+    assert not torch.equal(twin(IDS), other(IDS))
+    load_huggingface_state_dict(model, to_huggingface(other))
+    assert_close(twin(IDS), other(IDS))
+
+
+@pytest.mark.usefixtures("quick")
+def test_generation_without_the_toggle_compiles_nothing(model: GPT2) -> None:
+    generate(model, IDS, 3)
+    assert not torch._dynamo.utils.counters["stats"]
+    generate(model, IDS, 3, compile=True)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0

@@ -180,3 +180,57 @@ def test_model_in_training_mode_is_refused(model: GPT2) -> None:
 def test_generation_records_no_gradients(model: GPT2) -> None:
     assert all(not token.requires_grad for token in stream(model, IDS, 2, temperature=1.0))
     assert torch.is_grad_enabled()
+
+
+def logits_of_rows() -> Tensor:
+    return torch.randn(3, 25, generator=seeded())
+
+
+@pytest.mark.parametrize(
+    ("settings", "warper"), [({"top_k": 4}, TopKLogitsWarper(4)), ({"top_p": 0.6}, TopPLogitsWarper(0.6))]
+)
+def test_each_row_draws_from_its_own_set(settings: dict[str, Any], warper: Any) -> None:
+    logits = logits_of_rows()
+    tokens = choose(logits.repeat(4000, 1), temperature=1.0, generator=seeded(), **settings).view(-1, 3)
+    expected = [kept(warper, row[None]) for row in logits]
+    assert len({frozenset(tokens_of_row) for tokens_of_row in expected}) == 3
+    assert [set(column.tolist()) for column in tokens.T] == expected
+
+
+def test_tokens_that_tie_with_the_kth_are_kept() -> None:
+    logits = torch.tensor([[3.0, 2.0, 2.0, 0.0]])
+    assert drawn(logits, top_k=2) == kept(TopKLogitsWarper(2), logits) == {0, 1, 2}
+
+
+def test_temperature_widens_what_top_p_keeps() -> None:
+    logits = torch.tensor([[4.0, 2.0, 0.0, -2.0]]).expand(4000, -1)
+    assert set(choose(logits, 1.0, None, 0.8, seeded()).tolist()) == {0}
+    assert set(choose(logits, 4.0, None, 0.8, seeded()).tolist()) == {0, 1, 2}
+
+
+def test_sampling_without_a_generator_follows_the_global_seed(model: GPT2) -> None:
+    runs = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        runs.append(generate(model, IDS, 12, temperature=2.0))
+    assert torch.equal(runs[0], runs[1])
+    assert not torch.equal(runs[0], runs[2])
+
+
+def test_greedy_draws_no_random_number(model: GPT2) -> None:
+    before = torch.get_rng_state()
+    generate(model, IDS, 5)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@CACHE
+def test_prompt_is_not_written_to(model: GPT2, use_cache: bool) -> None:
+    prompt = IDS.clone()
+    generate(model, prompt, 5, stop_token=3, use_cache=use_cache)
+    assert torch.equal(prompt, IDS)
+
+
+def test_model_in_training_mode_is_not_called(model: GPT2) -> None:
+    model.register_forward_pre_hook(lambda module, inputs: pytest.fail("the model was called"))
+    with pytest.raises(ValueError, match="training mode"):
+        generate(model.train(), IDS, 5)

@@ -135,3 +135,39 @@ def test_unfilled_slots_are_never_read(model: GPT2) -> None:
     for buffer in poisoned.keys + poisoned.values:
         buffer.fill_(torch.nan)
     assert torch.equal(run(model, clean, IDS, 6, 4, 1, 1, 1), run(model, poisoned, IDS, 6, 4, 1, 1, 1))
+
+
+def test_cache_filled_to_the_brim_is_still_good_after_a_refusal(model: GPT2) -> None:
+    cache = KVCache(model.config, capacity=12)
+    head = run(model, cache, IDS[:, :12], 10, 2)[:, :11]
+    with pytest.raises(ValueError, match="do not fit"):
+        model(IDS[:, 12:], cache)
+    cache.truncate(11)
+    assert_close(torch.cat([head, model(IDS[:, 11:12], cache)], dim=1), model(IDS[:, :12]))
+
+
+def test_refused_batch_leaves_the_cache_as_it_was(model: GPT2) -> None:
+    cache = KVCache(model.config)
+    head = model(IDS[:, :6], cache)
+    with pytest.raises(ValueError, match="input_ids have 2 rows"):
+        model(IDS[:, 6:].repeat(2, 1), cache)
+    assert cache.length == 6
+    assert_close(torch.cat([head, model(IDS[:, 6:], cache)], dim=1), model(IDS))
+
+
+def test_slots_that_were_forgotten_are_never_read(model: GPT2) -> None:
+    cache, fresh = KVCache(model.config), KVCache(model.config)
+    run(model, cache, IDS, 13)
+    cache.truncate(4)
+    for buffer in cache.keys + cache.values:
+        buffer[:, :, 4:] = torch.nan
+    run(model, fresh, IDS, 13)
+    fresh.truncate(4)
+    assert torch.equal(run(model, cache, IDS[:, 4:], 4, 5), run(model, fresh, IDS[:, 4:], 4, 5))
+
+
+def test_rows_of_a_batch_keep_to_themselves(model: GPT2) -> None:
+    ids = token_ids(TINY, 3, 13)
+    together = run(model, KVCache(model.config, 3), ids, 6, 1, 6)
+    for row, logits in zip(ids.split(1), together.split(1), strict=True):
+        assert_close(logits, run(model, KVCache(model.config), row, 6, 1, 6))

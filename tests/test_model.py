@@ -157,3 +157,8 @@ def test_new_model_has_gpt2s_initialisation() -> None:
     for name, parameter in model.named_parameters():
         if parameter.dim() == 1:
             assert torch.equal(parameter, torch.full_like(parameter, float("ln_" in name and "weight" in name))), name
+
+
+def test_head_takes_no_storage_of_its_own(model: GPT2) -> None:
+    assert sum(p.numel() for p in model.state_dict().values()) == sum(p.numel() for p in model.parameters())
+    assert len({p.data_ptr() for p in model.state_dict().values()}) == len(model.state_dict())

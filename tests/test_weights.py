@@ -15,6 +15,7 @@ from conformance.shapes import TINY
 from conformance.weights import token_ids
 from scratch_gpt import (
     GPT2,
+    GPT2Config,
     WeightsError,
     config_from_huggingface,
     from_huggingface,
@@ -129,16 +130,21 @@ def test_pickle_with_code_in_it_is_refused(huggingface: Any, tmp_path: Path, mon
 def test_every_offending_tensor_is_named_and_nothing_is_loaded(model: GPT2, state_dict: StateDict) -> None:
     before = {name: parameter.clone() for name, parameter in model.named_parameters()}
     wrong = {name: tensor + 1 for name, tensor in state_dict.items()}
-    del wrong["transformer.ln_f.bias"]
+    del wrong["transformer.ln_f.bias"], wrong["transformer.h.2.mlp.c_fc.bias"]
     wrong["transformer.h.3.ln_1.weight"] = torch.ones(32)
+    wrong["transformer.h.0.attn.q_proj.weight"] = torch.ones(32)
     wrong["transformer.h.1.attn.c_attn.weight"] = wrong["transformer.h.1.attn.c_attn.weight"].T
+    wrong["transformer.wpe.weight"] = torch.ones(39, 32)
     wrong["lm_head.weight"] = state_dict["lm_head.weight"]
     with pytest.raises(WeightsError) as caught:
         load_huggingface_state_dict(model, wrong)
     for complaint in (
         "ln_f.bias is missing",
+        "h.2.mlp.c_fc.bias is missing",
         "h.3.ln_1.weight is not a tensor of GPT-2",
+        "h.0.attn.q_proj.weight is not a tensor of GPT-2",
         "h.1.attn.c_attn.weight has shape [96, 32] and the configuration asks for [32, 96]",
+        "wpe.weight has shape [39, 32] and the configuration asks for [40, 32]",
         "lm_head.weight differs from wte.weight: GPT-2's head is tied to its token embedding",
     ):
         assert complaint in str(caught.value)
@@ -189,3 +195,37 @@ def test_configuration_without_a_setting_takes_gpt2s(tmp_path: Path) -> None:
     settings = json.loads('{"n_layer": 6, "model_type": "gpt2"}')
     config = config_from_huggingface(settings)
     assert (config.n_layer, config.n_embd, config.vocab_size) == (6, 768, 50257)
+
+
+@pytest.mark.parametrize("mask_dtype", [torch.bool, torch.uint8, torch.float32])
+def test_mask_buffers_of_every_layer_are_passed_over(mask_dtype: torch.dtype) -> None:
+    config = GPT2Config(vocab_size=11, n_positions=5, n_embd=4, n_layer=12, n_head=2)  # layers of two digits too
+    source, target = GPT2(config), GPT2(config)
+    mask = torch.ones(1, 1, 5, 5).tril().to(mask_dtype)
+    masks = {f"transformer.h.{i}.attn.bias": mask for i in range(12)}
+    masks |= {f"transformer.h.{i}.attn.masked_bias": torch.tensor(-1e4) for i in range(12)}
+    load_huggingface_state_dict(target, to_huggingface(source) | masks)
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(target.parameters(), source.parameters(), strict=True))
+
+
+def test_several_wrong_settings_are_all_named() -> None:
+    with pytest.raises(WeightsError, match=r"activation_function is 'relu'.*add_cross_attention is True.*n_inner is 7"):
+        config_from_huggingface({"activation_function": "relu", "add_cross_attention": True, "n_inner": 7})
+
+
+def test_configuration_keeps_the_dropout_rates() -> None:
+    config = config_from_huggingface({"embd_pdrop": 0.2, "attn_pdrop": 0.3, "resid_pdrop": 0.4})
+    assert (config.embd_pdrop, config.attn_pdrop, config.resid_pdrop) == (0.2, 0.3, 0.4)
+
+
+def test_safetensors_go_before_a_pickle(huggingface: Any, tmp_path: Path) -> None:
+    huggingface.save_pretrained(tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"not a pickle")
+    assert_close(logits(from_huggingface(tmp_path)), logits(huggingface))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_precision_of_a_model_is_kept(huggingface: Any, dtype: torch.dtype) -> None:
+    model = from_huggingface(huggingface.to(dtype))
+    assert {parameter.dtype for parameter in model.parameters()} == {dtype}
+    assert torch.equal(model.wte.weight, huggingface.transformer.wte.weight)
