@@ -61,7 +61,7 @@ class Bench:
                 return dtype
         raise CheckFailure(
             "float32 or float64 is both claimed in DTYPES and among --dtypes",
-            f"DTYPES has {_names(self.subject.dtypes)}, --dtypes {_names(self.dtypes)}: add float32 to either",
+            f"DTYPES has {dtype_names(self.subject.dtypes)}, --dtypes {dtype_names(self.dtypes)}: add float32",
         )
 
     def need_dtype(self, dtype: torch.dtype) -> None:
@@ -194,7 +194,7 @@ class Candidate:
                 "cache_tensors returns a list of pairs (keys, values), each [B, H, S, D]",
                 f"it returned {_kind(layers)} of {', '.join(sorted({_kind(pair) for pair in pairs}))}",
             )
-        return [(keys, values) for keys, values in pairs]
+        return [(keys.detach(), values.detach()) for keys, values in pairs]
 
     def generate(self, input_ids: Tensor, max_new_tokens: int, **arguments: Any) -> Tensor:
         """``[B, T] -> [B, T + new]``, on the CPU."""
@@ -212,7 +212,7 @@ class Candidate:
             for name, value in state_dict.items()
         ):
             raise CheckFailure("state_dict returns {name: tensor}", f"it returned {_kind(state_dict)}")
-        return dict(state_dict)
+        return {name: tensor.detach() for name, tensor in state_dict.items()}
 
     def compiled(self) -> Candidate:
         """This model compiled, beside the same reference."""
@@ -275,16 +275,17 @@ class Candidate:
         errors = (actual.cpu().double() - expected).abs().nan_to_num(nan=torch.inf)
         largest, share = float(errors.max()), float((errors > truth.budget).double().mean())
         allowed = f"{truth.budget:.1e} is allowed"
+        precision = dtype_names([self.dtype])
         if self.dtype == torch.float64:
             size = f"{largest:.1e}; {allowed}"
         else:
             size = (
-                f"{largest:.1e}, {largest / truth.own_error:,.0f} times Hugging Face's own in {_names([self.dtype])} "
+                f"{largest:.1e}, {largest / truth.own_error:,.0f} times Hugging Face's own in {precision} "
                 f"({truth.own_error:.1e}); {allowed}, {tolerance.FACTOR[self.dtype]:g} times"
             )
         raise CheckFailure(
             f"{what} of the float64 reference; there {float(expected[wrong]):.7g}",
-            f"{float(actual[wrong]):.7g}; {share:.1%} of all values are wrong",
+            f"{share:.1%} of all values are wrong; there {float(actual[wrong]):.7g}",
             first_wrong=place,
             error=size,
         )
@@ -310,7 +311,7 @@ class Candidate:
                 f"{call} returns a dense floating-point tensor on {self.bench.device}",
                 f"it returned one in {logits.dtype}, {logits.layout}, on {logits.device}",
             )
-        return logits
+        return logits.detach()
 
     def _is_dense(self, tensor: Tensor) -> bool:
         return tensor.layout == torch.strided and tensor.device.type == self.bench.device.type
@@ -343,7 +344,8 @@ def _call(name: str, function: Callable[..., Any], *arguments: Any, **named: Any
         raise SubjectError(name, error) from error
 
 
-def _names(dtypes: Sequence[torch.dtype]) -> str:
+def dtype_names(dtypes: Sequence[torch.dtype]) -> str:
+    """``float32, float64``, as they are written on the command line."""
     return ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
 
 

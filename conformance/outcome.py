@@ -61,7 +61,7 @@ def describe(error: BaseException) -> str:
     """One line for an exception: its type, the first line of its message, and the last of its places that is not
     inside an installed library."""
     try:
-        message = (str(error).strip().splitlines() or ["no message"])[0]
+        message = (str(error).strip().splitlines() or ["no message"])[0][:300]
     except Exception:  # whoever wrote the subject wrote its exceptions too
         message = "no message that can be shown"
     frames = traceback.extract_tb(error.__traceback__)

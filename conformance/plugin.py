@@ -13,6 +13,7 @@ import pytest
 from _pytest._code.code import ReprEntryNative, ReprExceptionInfo, ReprFileLocation, ReprTraceback, TerminalRepr
 
 DEFAULT_SUBJECT = "scratch_gpt.adapter"
+DEFAULT_DTYPES = "float32,float64,bfloat16,float16"
 SEED = 0
 
 # Statuses of checks that pytest has no name for: letter and word of each.
@@ -34,12 +35,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--device", default="cpu", help="the device of the subject's models (default: %(default)s)")
     group.addoption(
         "--dtypes",
-        default="float32,float64,bfloat16,float16",
+        default=DEFAULT_DTYPES,
         help="the precisions to check, of those that the subject claims (default: %(default)s)",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # torch's compiler warns of torch's own modules.
+    config.addinivalue_line("filterwarnings", "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
     threads = _threads_per_worker(config)
     # Before torch is imported: its compiler starts as many processes as it finds cores.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(threads))
@@ -47,9 +50,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
     torch.set_num_threads(threads)
     _dtypes(config)  # a wrong name ends the run here
+    try:
+        torch.empty(1, device=config.getoption("device"))
+    except Exception as error:
+        reason = str(error).splitlines()[0]
+        raise pytest.UsageError(f"--device {config.getoption('device')} cannot be used: {reason}") from error
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
+    from conformance.bench import dtype_names
     from conformance.outcome import CheckFailure
     from conformance.subject import load_subject
 
@@ -57,12 +66,13 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     try:
         subject = load_subject(spec)
         name = f"{subject.name} {subject.version}".strip()
+        dtypes = dtype_names([dtype for dtype in _dtypes(config) if dtype in subject.dtypes])
     except CheckFailure:
-        name = "not loaded"
+        name, dtypes = "not loaded", config.getoption("dtypes")
     workers = _worker_count(config)
     threads = _threads_per_worker(config)
     return [
-        f"subject: {name} ({spec}) on {config.getoption('device')}, {config.getoption('dtypes')}",
+        f"subject: {name} ({spec}) on {config.getoption('device')}, {dtypes}",
         f"reference: Hugging Face GPT2LMHeadModel, transformers {version('transformers')}, eager attention, float64",
         f"torch {version('torch')}, {workers} worker{'s' * (workers > 1)} of {threads} thread{'s' * (threads > 1)}; "
         f"random weights, seed {SEED}",
@@ -74,6 +84,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if check is not None and check.cases:
         parameter = metafunc.fixturenames[-1]
         metafunc.parametrize(parameter, list(check.cases.values()), ids=list(check.cases))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: _place(item.nodeid))  # stable: the order inside a module stays
 
 
 @pytest.fixture(scope="session")
@@ -135,8 +150,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for status in ("blocked", "unsupported"):
-        reports = terminalreporter.stats.get(status, [])
+    for status in ("blocked", "unsupported", "skipped"):
+        reports = [report for report in terminalreporter.stats.get(status, []) if isinstance(report.longrepr, tuple)]
         for reason, count in Counter(report.longrepr[2] for report in reports).items():
             terminalreporter.write_line(f"{status}: {count} check{'s' * (count > 1)}: {reason}")
     reports = [report for group in terminalreporter.stats.values() for report in group]
@@ -144,6 +159,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if ratios and max(ratios)[0]:
         ratio, nodeid = max(ratios)
         terminalreporter.write_line(f"largest error: {ratio:,.2f} times Hugging Face's own, in {nodeid}")
+    failed = [report for status in ("failed", "error") for report in terminalreporter.stats.get(status, [])]
+    if len(failed) > 1:
+        first = min((report.nodeid for report in failed), key=_place)
+        terminalreporter.write_line(f"start here: {first}; what fails after it may follow from it")
+
+
+def _place(nodeid: str) -> int:
+    """Where a check stands among the groups; tests of anything else come after all checks."""
+    from conformance.check import GROUPS
+
+    group = nodeid.partition("::")[0].rpartition("test_")[2].removesuffix(".py")
+    return GROUPS.index(group) if group in GROUPS else len(GROUPS)
 
 
 def _shown(item: pytest.Item, text: str, summary: str) -> TerminalRepr:
@@ -156,7 +183,7 @@ def _reproduce(item: pytest.Item) -> str:
     config = item.config
     path = os.path.relpath(item.path, config.invocation_params.dir)
     words = ["pytest", f"{path}::{item.name}"]
-    for option, default in (("subject", DEFAULT_SUBJECT), ("device", "cpu")):
+    for option, default in (("subject", DEFAULT_SUBJECT), ("device", "cpu"), ("dtypes", DEFAULT_DTYPES)):
         if (value := config.getoption(option)) != default:
             words += [f"--{option}", value]
     return shlex.join(words)

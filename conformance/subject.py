@@ -11,7 +11,11 @@ Required:
     (it is ``wte`` again), and transformers 4 added each layer's causal mask as ``attn.bias`` and ``attn.masked_bias``.
     The tensors are on the CPU in ``dtype``, and yours to keep but not to change. Returns a model in eval mode.
 ``forward(model, input_ids) -> logits``
-    ``[B, T] -> [B, T, V]``, without a cache.
+    ``[B, T] -> [B, T, V]``, the logits of every position, without a cache.
+
+What cannot be answered has to raise, an exception of any type: more than ``n_positions`` tokens, with a cache and
+without, prompt and new tokens together; ids outside the vocabulary; ids that are no integers; no ids at all. More
+tokens than a cache's ``max_length`` may be served, if they are served right.
 
 Optional; a name that is there claims the capability, and its checks run:
 
@@ -51,6 +55,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -93,18 +98,22 @@ class Subject:
     def __init__(self, adapter: Any, spec: str) -> None:
         self.adapter = adapter
         self.spec = spec
-        self.name: str = getattr(adapter, "NAME", spec)
-        self.version: str = getattr(adapter, "VERSION", "")
-        self.dtypes: tuple[torch.dtype, ...] = tuple(getattr(adapter, "DTYPES", (torch.float32,)))
-        self.limits: dict[str, int] = dict(getattr(adapter, "LIMITS", {}))
-        self.single_cache: bool = getattr(adapter, "SINGLE_CACHE", False)
-        self.uses_huggingface: bool = getattr(adapter, "USES_HUGGINGFACE", False)
-        if wrong := list(self._faults()):
-            raise SubjectNotLoadedError(
-                f"{spec} has build(config, state_dict, *, device, dtype) and forward(model, input_ids), and its other "
-                f"names are those of the protocol in conformance/subject.py",
-                "; ".join(wrong),
-            )
+        expected = (
+            f"{spec} has build(config, state_dict, *, device, dtype) and forward(model, input_ids), and its other "
+            f"names are those of the protocol in conformance/subject.py"
+        )
+        try:
+            self.name = str(getattr(adapter, "NAME", spec))
+            self.version = str(getattr(adapter, "VERSION", ""))
+            self.dtypes: Any = getattr(adapter, "DTYPES", (torch.float32,))
+            self.limits: Any = getattr(adapter, "LIMITS", {})
+            self.single_cache = bool(getattr(adapter, "SINGLE_CACHE", False))
+            self.uses_huggingface = bool(getattr(adapter, "USES_HUGGINGFACE", False))
+            wrong = self._faults()
+        except Exception as error:  # a property, or a __getattr__, may raise anything
+            raise SubjectNotLoadedError(expected, f"reading its names raised {describe(error)}") from error
+        if wrong:
+            raise SubjectNotLoadedError(expected, "; ".join(wrong))
 
     def _faults(self) -> list[str]:
         missing = [f"it has no {name}: add it" for name in REQUIRED if not hasattr(self.adapter, name)]
@@ -117,13 +126,18 @@ class Subject:
         half = [
             f"it has {name} alone: a cache needs both init_cache and extend" for name in halves * (len(halves) == 1)
         ]
-        types = [
-            f"DTYPES holds {dtype!r}, which is no torch dtype: write torch.float32"
-            for dtype in self.dtypes
-            if not isinstance(dtype, torch.dtype)
+        dtypes = [] if isinstance(self.dtypes, (tuple, list)) else [f"DTYPES is {self.dtypes!r}, not a tuple"]
+        dtypes += [
+            f"DTYPES holds {dtype!r}, which is no floating-point torch dtype: write torch.float32"
+            for dtype in (() if dtypes else self.dtypes)
+            if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point
         ]
-        limits = [f"LIMITS has {name!r}; it may only have 'batch_size'" for name in self.limits if name != "batch_size"]
-        return missing + uncallable + half + types + limits
+        limits = []
+        if not isinstance(self.limits, dict) or self.limits.keys() - {"batch_size"}:
+            limits = [f"LIMITS is {self.limits!r}; it may only have 'batch_size'"]
+        elif not isinstance(rows := self.limits.get("batch_size", 1), int) or rows < 1:
+            limits = [f"LIMITS has batch_size {rows!r}, not a whole number of at least 1"]
+        return missing + uncallable + half + dtypes + limits
 
     def claims(self, capability: str) -> bool:
         """Whether the adapter offers a function, ``cache``, ``two_caches``, ``stop_token`` or ``position_ids``."""
@@ -149,6 +163,8 @@ def load_subject(spec: str) -> Subject:
     if module_name.endswith(".py") or "/" in module_name:
         dotted = module_name.removesuffix(".py").strip("./").replace("/", ".")
         raise SubjectNotLoadedError(expected, f"{module_name} is a path: name the module, --subject {dotted}")
+    if not re.fullmatch(r"\w+(\.\w+)*(:\w+(\.\w+)*)?", spec):
+        raise SubjectNotLoadedError(expected, f"{spec!r} is not of the form MODULE[:ATTR]: write --subject my_adapter")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:

@@ -31,6 +31,24 @@ def test_future_ids(bench: Bench, cut: int) -> None:
     expect_future_unseen(candidate, candidate.ids(1, LENGTH), candidate.ids(1, LENGTH, seed=1), cut)
 
 
+@check(needs=("cache",), cases={"prefill": 0, "chunk": 6})
+def test_future_ids_cached(bench: Bench, past: int) -> None:
+    """With a cache too, other ids later in a chunk leave the logits of earlier ones as they were, bit for bit."""
+    candidate = bench.build()
+    ids, future = candidate.ids(1, LENGTH), candidate.ids(1, LENGTH, seed=1)
+    cut = past + 3
+    changed = torch.cat([ids[:, :cut], future[:, cut:]], dim=1)
+    runs = []
+    for sequence in (ids, changed):
+        cache = candidate.init_cache(1, LENGTH)
+        if past:
+            _, cache = candidate.extend(sequence[:, :past], cache)
+        logits, _ = candidate.extend(sequence[:, past:], cache)
+        runs.append(logits[:, :3].clone())
+    because = f"other ids from the chunk's fourth on, after a past of {past},"
+    expect_same(runs[1], runs[0], "the logits of a chunk's first three ids", because)
+
+
 @check()
 def test_extreme_scores(bench: Bench) -> None:
     """With attention scores of many thousands the future is still unseen: the mask is no mere large number."""

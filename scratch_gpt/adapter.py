@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 import scratch_gpt
-from scratch_gpt import GPT2, GPT2Config, KVCache
+from scratch_gpt import GPT2, CompiledGPT2, GPT2Config, KVCache
+
+Model = GPT2 | CompiledGPT2
 
 NAME = "scratch_gpt"
 VERSION = scratch_gpt.__version__
@@ -24,25 +26,29 @@ def build(config: Any, state_dict: Mapping[str, Tensor], *, device: torch.device
     return model.eval()
 
 
-def forward(model: GPT2, input_ids: Tensor) -> Tensor:
+def forward(model: Model, input_ids: Tensor) -> Tensor:
     return model(input_ids)
 
 
-def init_cache(model: GPT2, batch_size: int, max_length: int) -> KVCache:
-    weight = model.wte.weight
-    return KVCache(model.config, batch_size, max_length, dtype=weight.dtype, device=weight.device)
+def plain(model: Model) -> GPT2:
+    return model.model if isinstance(model, CompiledGPT2) else model
 
 
-def extend(model: GPT2, input_ids: Tensor, cache: KVCache) -> tuple[Tensor, KVCache]:
+def init_cache(model: Model, batch_size: int, max_length: int) -> KVCache:
+    weight = plain(model).wte.weight
+    return KVCache(plain(model).config, batch_size, max_length, dtype=weight.dtype, device=weight.device)
+
+
+def extend(model: Model, input_ids: Tensor, cache: KVCache) -> tuple[Tensor, KVCache]:
     return model(input_ids, cache), cache
 
 
-def reset_cache(model: GPT2, cache: KVCache) -> KVCache:
+def reset_cache(model: Model, cache: KVCache) -> KVCache:
     cache.reset()
     return cache
 
 
-def truncate_cache(model: GPT2, cache: KVCache, length: int) -> KVCache:
+def truncate_cache(model: Model, cache: KVCache, length: int) -> KVCache:
     cache.truncate(length)
     return cache
 
@@ -52,19 +58,26 @@ def cache_tensors(cache: KVCache) -> list[tuple[Tensor, Tensor]]:
 
 
 def generate(
-    model: GPT2,
+    model: Model,
     input_ids: Tensor,
     max_new_tokens: int,
     *,
     use_cache: bool,
     stop_token: int | None = None,
 ) -> Tensor:
-    return scratch_gpt.generate(model, input_ids, max_new_tokens, use_cache=use_cache, stop_token=stop_token)
+    return scratch_gpt.generate(
+        plain(model),
+        input_ids,
+        max_new_tokens,
+        stop_token=stop_token,
+        use_cache=use_cache,
+        compile=isinstance(model, CompiledGPT2),
+    )
 
 
-def compile(model: GPT2) -> GPT2:  # noqa: A001 - the protocol's name
-    return scratch_gpt.compiled(model)
+def compile(model: GPT2) -> CompiledGPT2:  # noqa: A001 - the protocol's name
+    return CompiledGPT2(model)
 
 
-def state_dict(model: GPT2) -> dict[str, Tensor]:
-    return scratch_gpt.to_huggingface(model)
+def state_dict(model: Model) -> dict[str, Tensor]:
+    return scratch_gpt.to_huggingface(plain(model))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from scratch_gpt.config import GPT2Config
+from scratch_gpt.config import GPT2Config, check_whole_number
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,12 @@ class KVCache:
         device: torch.device | str = "cpu",
     ) -> None:
         capacity = config.n_positions if capacity is None else capacity
-        if batch_size < 1:
-            raise ValueError(f"batch_size is {batch_size}; a cache needs at least one row")
-        if not 1 <= capacity <= config.n_positions:
+        check_whole_number("batch_size", batch_size, least=1)
+        check_whole_number("capacity", capacity, least=1)
+        if capacity > config.n_positions:
             raise ValueError(
-                f"capacity is {capacity}; it lies between 1 and n_positions, which is {config.n_positions}"
+                f"capacity is {capacity}; GPT-2 has learned {config.n_positions} positions (n_positions), and more "
+                f"tokens than that can never be held"
             )
         shape = (batch_size, config.n_head, capacity, config.head_dim)
         self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.n_layer)]
@@ -92,7 +93,8 @@ class KVCache:
         Raises:
             ValueError: more tokens than are held, or fewer than none.
         """
-        if not 0 <= length <= self._length:
+        check_whole_number("length", length, least=0)
+        if length > self._length:
             raise ValueError(f"cannot truncate to {length} tokens: the cache holds {self._length}")
         self._length = length
 
@@ -107,13 +109,17 @@ class KVCache:
         """Count the tokens a finished call has stored. A call that failed half-way leaves the length as it was."""
         self._length += n_new
 
-    def check_fits(self, config: GPT2Config, input_ids: Tensor) -> None:
-        """Raise ValueError unless ``input_ids`` ``[B, T]`` of a model with ``config`` can be added."""
+    def check_fits(self, config: GPT2Config, dtype: torch.dtype, input_ids: Tensor) -> None:
+        """Raise ValueError unless ``input_ids`` ``[B, T]`` of a model with this configuration and precision fit."""
         batch_size, n_new = input_ids.shape
         ours = (len(self.keys), *self.keys[0].shape[1::2])
         theirs = (config.n_layer, config.n_head, config.head_dim)
         if ours != theirs:
             raise ValueError(f"the cache was made for (n_layer, n_head, head size) {ours} and the model has {theirs}")
+        if self.keys[0].dtype != dtype:
+            raise ValueError(
+                f"the cache is in {self.keys[0].dtype} and the model in {dtype}: make it with dtype={dtype}"
+            )
         if batch_size != self.batch_size:
             raise ValueError(
                 f"input_ids have {batch_size} rows and the cache was made for {self.batch_size}: make one KVCache "

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-import copy
-import types
-import weakref
+from typing import Any
 
 import torch
+from torch import Tensor
 
+from scratch_gpt.cache import KVCache
 from scratch_gpt.model import GPT2
 
-_compiled: weakref.WeakKeyDictionary[GPT2, GPT2] = weakref.WeakKeyDictionary()
 
+class CompiledGPT2:
+    """A ``GPT2`` whose ``compute`` is compiled into one graph per kind of call; called as the model is.
 
-def compiled(model: GPT2) -> GPT2:
-    """A twin of ``model`` whose ``compute`` is compiled into one graph per kind of call.
-
-    The twin shares every parameter with ``model``: weights loaded or changed later are honoured, and nothing is
-    copied. The first call of each kind (uncached, prefill, decode) compiles for some seconds; after that one graph
-    serves every decode step, whatever the past length. Asking twice gives the same twin.
+    Everything but the arithmetic is the model's own, ``model``: its weights, so that those loaded or changed later are
+    honoured and nothing is copied, and its mode. The first call of each kind (uncached, prefill, decode) compiles for
+    some seconds; after that one graph serves every decode step, whatever the past length. torch keeps the graphs, so
+    compiling a model again costs nothing. A copy, deep or pickled, compiles its copy of the model.
 
     Raises:
         torch._dynamo.exc.BackendCompilerFailed: on the first call, when no C++ compiler is installed.
     """
-    if model not in _compiled:
-        twin = copy.copy(model)
-        # Bound to the twin: a value that held its key would keep the entry alive for ever.
-        twin.compute = torch.compile(  # type: ignore[method-assign]
-            types.MethodType(GPT2.compute, twin), fullgraph=True
-        )
-        _compiled[model] = twin
-    return _compiled[model]
+
+    def __init__(self, model: GPT2) -> None:
+        self.model = model
+        self._compute = torch.compile(model.compute, fullgraph=True)
+
+    def __call__(self, input_ids: Tensor, cache: KVCache | None = None, *, logits_to_keep: int | None = None) -> Tensor:
+        """Logits, as ``GPT2.forward`` gives them."""
+        return self.model.run(self._compute, input_ids, cache, logits_to_keep)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CompiledGPT2, (self.model,)

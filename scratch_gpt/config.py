@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -27,19 +28,18 @@ class GPT2Config:
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} is {value!r}; it must be a whole number of at least 1")
+            check_whole_number(name, getattr(self, name), least=1)
         if self.n_embd % self.n_head:
             raise ValueError(
                 f"n_embd ({self.n_embd}) is not divisible by n_head ({self.n_head}): every head gets "
                 f"n_embd / n_head channels, so choose an n_embd that is a multiple of n_head"
             )
-        if not self.layer_norm_epsilon > 0:
-            raise ValueError(f"layer_norm_epsilon is {self.layer_norm_epsilon!r}; it must be above 0")
+        epsilon = self.layer_norm_epsilon
+        if not isinstance(epsilon, (int, float)) or not 0 < epsilon < math.inf:
+            raise ValueError(f"layer_norm_epsilon is {epsilon!r}; it must be a finite number above 0")
         for name in ("embd_pdrop", "attn_pdrop", "resid_pdrop"):
             value = getattr(self, name)
-            if not 0 <= value < 1:
+            if not isinstance(value, (int, float)) or not 0 <= value < 1:
                 raise ValueError(f"{name} is {value!r}; a dropout probability lies in [0, 1)")
 
     @property
@@ -57,6 +57,12 @@ class GPT2Config:
         if name not in PRESETS:
             raise ValueError(f"no GPT-2 model is called {name!r}; there are {', '.join(PRESETS)}")
         return PRESETS[name]
+
+
+def check_whole_number(name: str, value: object, *, least: int) -> None:
+    """Raise ValueError, naming the argument, unless ``value`` is an ``int`` of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {least}")
 
 
 PRESETS = {

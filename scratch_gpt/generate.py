@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from scratch_gpt.cache import KVCache
-from scratch_gpt.compile import compiled
+from scratch_gpt.compile import CompiledGPT2
+from scratch_gpt.config import check_whole_number
 from scratch_gpt.model import GPT2
 
 
@@ -78,8 +79,9 @@ def stream(
     """
     _check_settings(model, input_ids, max_new_tokens, temperature, top_k, top_p, stop_token)
     return _stream(
-        compiled(model) if compile else model,
-        input_ids,
+        model,
+        CompiledGPT2(model) if compile else model,
+        input_ids.clone(),  # the caller may change its own before the first token is asked for
         max_new_tokens,
         lambda logits: choose(logits, temperature, top_k, top_p, generator),
         stop_token,
@@ -100,12 +102,13 @@ def choose(
     """
     if temperature == 0:
         return logits.argmax(dim=-1)  # softmax keeps the order, so greedy needs none
-    logits = logits.float() / temperature
+    logits = logits.float()
+    logits = (logits - logits.amax(dim=-1, keepdim=True)) / temperature  # nothing overflows, however cold
     if top_k is not None:
         kth = logits.topk(min(top_k, logits.shape[-1])).values[:, -1:]
         logits = logits.masked_fill(logits < kth, -torch.inf)
     probabilities = torch.softmax(logits, dim=-1)
-    if top_p is not None:
+    if top_p is not None and top_p < 1:  # at 1 all tokens stay, those too that rounding hides from the sum
         ranked, order = probabilities.sort(dim=-1, descending=True)
         reached = ranked.cumsum(dim=-1) - ranked >= top_p  # by the tokens before this one, so the first always stays
         probabilities = probabilities.masked_fill(reached.gather(-1, order.argsort(-1)), 0.0)
@@ -114,6 +117,7 @@ def choose(
 
 def _stream(
     model: GPT2,
+    forward: GPT2 | CompiledGPT2,
     input_ids: Tensor,
     max_new_tokens: int,
     choose_next: Callable[[Tensor], Tensor],
@@ -130,7 +134,7 @@ def _stream(
     stopped = torch.zeros(batch_size, dtype=torch.bool, device=input_ids.device)
     for _ in range(max_new_tokens):
         with torch.no_grad():
-            logits = model(fed, cache, logits_to_keep=1)
+            logits = forward(fed, cache, logits_to_keep=1)
         token = choose_next(logits[:, -1]).to(input_ids.dtype)
         if stop_token is not None:
             token = token.masked_fill(stopped, stop_token)
@@ -154,8 +158,7 @@ def _check_settings(
     if model.training:
         raise ValueError("the model is in training mode, so dropout is active: call model.eval() first")
     model.check_input(input_ids)
-    if max_new_tokens < 0:
-        raise ValueError(f"max_new_tokens is {max_new_tokens}; it is 0 or more")
+    check_whole_number("max_new_tokens", max_new_tokens, least=0)
     total = input_ids.shape[1] + max_new_tokens
     if total > model.config.n_positions:
         raise ValueError(
@@ -166,9 +169,12 @@ def _check_settings(
         raise ValueError(f"temperature is {temperature}; it is 0 (greedy) or a finite number above 0")
     if temperature == 0 and not (top_k is None and top_p is None):
         raise ValueError("top_k and top_p need a temperature above 0: at 0 the most likely token is taken")
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k is {top_k}; it is 1 or more")
+    if top_k is not None:
+        check_whole_number("top_k", top_k, least=1)
     if top_p is not None and not 0 < top_p <= 1:
         raise ValueError(f"top_p is {top_p}; it lies above 0 and is at most 1")
-    if stop_token is not None and not 0 <= stop_token < model.config.vocab_size:
-        raise ValueError(f"stop_token is {stop_token}; the vocabulary has the ids 0 to {model.config.vocab_size - 1}")
+    if stop_token is not None:
+        check_whole_number("stop_token", stop_token, least=0)
+        if stop_token >= model.config.vocab_size:
+            last = model.config.vocab_size - 1
+            raise ValueError(f"stop_token is {stop_token}; the vocabulary has the ids 0 to {last}")

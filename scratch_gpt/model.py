@@ -11,6 +11,7 @@ V ``vocab_size``.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -161,15 +162,26 @@ class GPT2(nn.Module):
 
         Raises:
             ValueError: ids of the wrong rank, dtype or range, an empty input, more positions than
-                ``n_positions`` or the cache's capacity holds, a cache made for another batch size or model, or
-                a cache while gradients are recorded (a cache is overwritten in place; use ``torch.no_grad()``).
+                ``n_positions`` or the cache's capacity holds, a cache made for another batch size, model or
+                precision, or a cache while gradients are recorded (a cache is overwritten in place; use
+                ``torch.no_grad()``).
         """
+        return self.run(self.compute, input_ids, cache, logits_to_keep)
+
+    def run(
+        self,
+        compute: Callable[..., Tensor],
+        input_ids: Tensor,
+        cache: KVCache | None,
+        logits_to_keep: int | None,
+    ) -> Tensor:
+        """``forward`` with the arithmetic done by ``compute``: the method of that name, or the same compiled."""
         self.check_input(input_ids, cache, logits_to_keep)
         n_new = input_ids.shape[1]
         past = 0 if cache is None else cache.length
         positions = torch.arange(past, past + n_new, device=input_ids.device)
         layers = None if cache is None else cache.layers(positions, past + n_new)
-        logits = self.compute(input_ids, positions, layers, logits_to_keep)
+        logits = compute(input_ids, positions, layers, logits_to_keep)
         if cache is not None:
             cache.advance(n_new)
         return logits
@@ -212,7 +224,7 @@ class GPT2(nn.Module):
                 raise ValueError(
                     "a KV cache cannot carry gradients: call the model under torch.no_grad(), or without a cache"
                 )
-            cache.check_fits(self.config, input_ids)
+            cache.check_fits(self.config, self.wte.weight.dtype, input_ids)
         total = input_ids.shape[1] + (0 if cache is None else cache.length)
         if total > self.config.n_positions:
             raise ValueError(

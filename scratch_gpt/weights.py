@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ _MASK_BUFFER = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
 
 # Settings of Hugging Face's GPT2Config that change the arithmetic, and GPT-2's value for each.
 _PLAIN_GPT2 = {
+    "model_type": "gpt2",
     "activation_function": "gelu_new",
     "add_cross_attention": False,
     "scale_attn_by_inverse_layer_idx": False,
@@ -47,8 +48,8 @@ def from_huggingface(source: Any, *, dtype: torch.dtype | None = None) -> GPT2:
         dtype: of the parameters; the source's own when None.
 
     Raises:
-        WeightsError: a configuration that is not plain GPT-2, or tensors that are missing, unexpected, misshapen or
-            untied.
+        WeightsError: a configuration that is not plain GPT-2, a file that is damaged, or tensors that are missing,
+            unexpected, misshapen or untied.
         FileNotFoundError: the folder or a file in it does not exist.
     """
     if isinstance(source, (str, Path)):
@@ -57,7 +58,8 @@ def from_huggingface(source: Any, *, dtype: torch.dtype | None = None) -> GPT2:
         settings, state_dict = source.config.to_dict(), source.state_dict()
     model = GPT2(config_from_huggingface(settings))
     if dtype is None:
-        dtype = next((t.dtype for t in state_dict.values() if t.is_floating_point()), torch.float32)
+        embeddings = (tensor for name, tensor in state_dict.items() if name.endswith("wte.weight"))
+        dtype = next((tensor.dtype for tensor in embeddings), torch.float32)
     load_huggingface_state_dict(model.to(dtype), state_dict)
     return model.eval()
 
@@ -92,10 +94,15 @@ def load_huggingface_state_dict(model: GPT2, state_dict: Mapping[str, Tensor]) -
         WeightsError: tensors that are missing, unexpected, misshapen, or a head that differs from the embedding.
     """
     given = {name.removeprefix(_PREFIX): tensor for name, tensor in state_dict.items()}
+    wrong = [
+        f"{name} is there with the prefix {_PREFIX} and without"
+        for name in given
+        if _PREFIX + name in state_dict and name in state_dict
+    ]
     given = {name: tensor for name, tensor in given.items() if not _MASK_BUFFER.fullmatch(name)}
     head = given.pop(_HEAD, None)
     parameters = dict(model.named_parameters())
-    wrong = [f"{name} is missing" for name in parameters.keys() - given.keys()]
+    wrong += [f"{name} is missing" for name in parameters.keys() - given.keys()]
     wrong += [f"{name} is not a tensor of GPT-2" for name in given.keys() - parameters.keys()]
     wrong += [
         f"{name} has shape {list(given[name].shape)} and the configuration asks for {list(parameter.shape)}"
@@ -129,9 +136,24 @@ def _read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if not settings.is_file():
         raise FileNotFoundError(f"{folder} has no config.json; save_pretrained writes one beside the weights")
     if safetensors.is_file():
-        state_dict = load_file(safetensors)
+        state_dict = _read(safetensors, load_file)
     elif pickled.is_file():
-        state_dict = torch.load(pickled, map_location="cpu", weights_only=True)
+        state_dict = _read(pickled, lambda path: torch.load(path, map_location="cpu", weights_only=True))
     else:
-        raise FileNotFoundError(f"{folder} has neither {safetensors.name} nor {pickled.name}")
-    return json.loads(settings.read_text(encoding="utf-8")), state_dict
+        raise FileNotFoundError(
+            f"{folder} has neither {safetensors.name} nor {pickled.name}; weights in several files (shards) have to "
+            f"be saved in one"
+        )
+    return _read(settings, lambda path: json.loads(path.read_text(encoding="utf-8"))), state_dict
+
+
+def _read(path: Path, read: Callable[[Path], Any]) -> dict[str, Any]:
+    """What ``read`` makes of a file, if it is a dict. Each format has exceptions of its own; here they become one."""
+    try:
+        content = read(path)
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise WeightsError(f"{path} is damaged, or not what its name says: {reason}") from error
+    if not isinstance(content, dict):
+        raise WeightsError(f"{path} holds a {type(content).__name__}, and names with values were expected")
+    return content

@@ -28,7 +28,7 @@ def test_failure_names_the_earliest_wrong_place_and_the_size(bench: Bench) -> No
     assert failure.first_wrong == "row 1, position 4, vocabulary id 20 (a note)"
     exact = float(candidate.reference.exact(ids)[1, 4, 20])
     assert f"{exact:.7g}" in failure.expected
-    assert failure.actual.startswith(f"{float(logits[1, 4, 20]):.7g};")
+    assert failure.actual.endswith(f"there {float(logits[1, 4, 20]):.7g}")
     assert failure.error.startswith("5.0e+00, ")
     assert "times Hugging Face's own in float32" in failure.error
     assert [label for label, _ in failure.lines()] == ["expected", "actual", "first wrong", "error"]
@@ -226,7 +226,7 @@ def test_state_dict_of_another_form_is_a_failure(state_dict: object) -> None:
         def state_dict(self, model):
             return state_dict
 
-    with pytest.raises(CheckFailure, match="state_dict returns {name: tensor}"):
+    with pytest.raises(CheckFailure, match="state_dict returns"):
         Bench(Answers()).build().state_dict()
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +15,7 @@ from torch.testing import assert_close
 
 from conformance.shapes import TINY
 from conformance.weights import token_ids
-from scratch_gpt import GPT2, KVCache, compiled, generate, load_huggingface_state_dict, to_huggingface
+from scratch_gpt import GPT2, CompiledGPT2, KVCache, generate, load_huggingface_state_dict, to_huggingface
 
 IDS = token_ids(TINY, 1, 7)
 
@@ -36,44 +39,75 @@ _compile = torch.compile
 
 
 @pytest.mark.usefixtures("quick")
-def test_asking_twice_gives_the_same_twin(model: GPT2) -> None:
-    assert compiled(model) is compiled(model)
-    assert compiled(model) is not model
+def test_compiling_again_makes_no_new_graph(model: GPT2) -> None:
+    generate(model, IDS, 5, compile=True)
+    graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    generate(model, IDS, 5, compile=True)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs > 0
 
 
 @pytest.mark.usefixtures("quick")
-def test_twin_shares_the_weights_and_leaves_the_model_alone(model: GPT2) -> None:
-    twin = compiled(model)
-    assert [p.data_ptr() for p in twin.parameters()] == [p.data_ptr() for p in model.parameters()]
-    assert model.compute.__func__ is GPT2.compute
-    before = twin(IDS)
+def test_model_itself_stays_as_it_was(model: GPT2) -> None:
+    names = set(vars(model))
+    CompiledGPT2(model)(IDS)
+    assert set(vars(model)) == names
+
+
+@pytest.mark.usefixtures("quick")
+def test_weights_changed_in_place_or_replaced_are_honoured(model: GPT2) -> None:
+    compiled = CompiledGPT2(model)
+    before = compiled(IDS)
     model.wte.weight.mul_(2.0)
-    assert not torch.equal(twin(IDS), before)
-    assert_close(twin(IDS), model(IDS))
+    model.ln_f.weight = torch.nn.Parameter(3 * model.ln_f.weight)
+    assert not torch.equal(compiled(IDS), before)
+    assert_close(compiled(IDS), model(IDS))
 
 
 @pytest.mark.usefixtures("quick")
-def test_weights_replaced_after_compiling_are_honoured(model: GPT2) -> None:
-    twin = compiled(model)
-    twin(IDS)
-    model.ln_f.weight = torch.nn.Parameter(2 * model.ln_f.weight)
-    assert_close(twin(IDS), model(IDS))
+def test_mode_is_the_models(model: GPT2) -> None:
+    compiled = CompiledGPT2(model.train())
+    assert not torch.equal(compiled(IDS), compiled(IDS))
+    model.eval()
+    assert torch.equal(compiled(IDS), compiled(IDS))
 
 
 @pytest.mark.usefixtures("quick")
-def test_state_dict_of_the_twin_has_plain_names(model: GPT2) -> None:
-    assert compiled(model).state_dict().keys() == model.state_dict().keys()
+@pytest.mark.parametrize("clone", [copy.deepcopy, lambda compiled: pickle.loads(pickle.dumps(compiled))])
+def test_copy_has_weights_of_its_own(model: GPT2, clone: Any) -> None:
+    compiled = CompiledGPT2(model)
+    expected = compiled(IDS)
+    copied = clone(compiled)
+    model.wte.weight.zero_()
+    assert_close(copied(IDS), expected)
+
+
+class Doubled(GPT2):
+    def compute(self, *arguments: Any) -> torch.Tensor:
+        return 2 * super().compute(*arguments)
 
 
 @pytest.mark.usefixtures("quick")
-def test_model_and_twin_are_freed(model: GPT2) -> None:
+def test_subclass_computes_its_own_way(model: GPT2) -> None:
+    doubled = Doubled(model.config).eval()
+    doubled.load_state_dict(model.state_dict())
+    assert_close(CompiledGPT2(doubled)(IDS), 2 * model(IDS))
+
+
+@pytest.mark.usefixtures("quick")
+def test_bad_input_is_refused_as_by_the_model(model: GPT2) -> None:
+    with pytest.raises(ValueError, match="the vocabulary has the ids 0 to 100"):
+        CompiledGPT2(model)(IDS + 100)
+
+
+@pytest.mark.usefixtures("quick")
+def test_model_is_freed(model: GPT2) -> None:
     other = GPT2(model.config).eval()
-    references = [weakref.ref(other), weakref.ref(compiled(other))]
+    reference = weakref.ref(other)
     generate(other, IDS, 3, compile=True)
     del other
     torch._dynamo.reset()
     gc.collect()
-    assert [reference() for reference in references] == [None, None]
+    assert reference() is None
 
 
 @pytest.mark.parametrize("use_cache", [True, False])
@@ -84,11 +118,11 @@ def test_compiled_generation_gives_the_same_tokens(model: GPT2, use_cache: bool)
 
 @pytest.mark.usefixtures("quick")
 def test_decode_steps_share_one_graph(model: GPT2) -> None:
-    twin, cache = compiled(model), KVCache(model.config)
-    twin(IDS, cache)
+    compiled, cache = CompiledGPT2(model), KVCache(model.config)
+    compiled(IDS, cache)
     graphs = []
     for _ in range(30):
-        twin(IDS[:, :1], cache)
+        compiled(IDS[:, :1], cache)
         graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
     assert graphs[0] > 0
     assert graphs[2:] == [graphs[2]] * 28
@@ -96,10 +130,10 @@ def test_decode_steps_share_one_graph(model: GPT2) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_weights_loaded_after_compiling_are_honoured(model: GPT2) -> None:
-    twin, other = compiled(model), GPT2(model.config).eval()
-    assert not torch.equal(twin(IDS), other(IDS))
+    compiled, other = CompiledGPT2(model), GPT2(model.config).eval()
+    assert not torch.equal(compiled(IDS), other(IDS))
     load_huggingface_state_dict(model, to_huggingface(other))
-    assert_close(twin(IDS), other(IDS))
+    assert_close(compiled(IDS), other(IDS))
 
 
 @pytest.mark.usefixtures("quick")

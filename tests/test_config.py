@@ -45,15 +45,15 @@ def test_width_that_the_heads_do_not_divide_is_refused() -> None:
         GPT2Config(n_embd=770)
 
 
-@pytest.mark.parametrize("value", [0.0, -1e-5, float("nan")])
-def test_epsilon_that_is_not_positive_is_refused(value: float) -> None:
+@pytest.mark.parametrize("value", [0.0, -1e-5, float("nan"), float("inf"), "1e-5", None])
+def test_epsilon_that_is_no_positive_number_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match="layer_norm_epsilon"):
         GPT2Config(layer_norm_epsilon=value)
 
 
 @pytest.mark.parametrize("name", ["embd_pdrop", "attn_pdrop", "resid_pdrop"])
-@pytest.mark.parametrize("value", [-0.1, 1.0, float("nan")])
-def test_dropout_that_is_no_probability_is_refused(name: str, value: float) -> None:
+@pytest.mark.parametrize("value", [-0.1, 1.0, float("nan"), "0.1", None])
+def test_dropout_that_is_no_probability_is_refused(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=name):
         GPT2Config(**{name: value})
 

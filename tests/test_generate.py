@@ -9,7 +9,8 @@ from transformers import TopKLogitsWarper, TopPLogitsWarper
 
 from conformance.shapes import TINY
 from conformance.weights import token_ids
-from scratch_gpt import GPT2, choose, generate, stream
+from scratch_gpt import GPT2, generate, stream
+from scratch_gpt.generate import choose
 
 IDS = token_ids(TINY, 3, 7)
 CACHE = pytest.mark.parametrize("use_cache", [True, False])
@@ -150,13 +151,17 @@ def test_writing_into_a_yielded_token_changes_nothing(model: GPT2, use_cache: bo
     ("settings", "message"),
     [
         ({"max_new_tokens": 34}, "7 prompt tokens and 34 new ones are 41, and GPT-2 has learned 40 positions"),
-        ({"max_new_tokens": -1}, "max_new_tokens is -1; it is 0 or more"),
+        ({"max_new_tokens": -1}, "max_new_tokens is -1; it must be a whole number of at least 0"),
+        ({"max_new_tokens": 2.5}, "max_new_tokens is 2.5"),
+        ({"max_new_tokens": True}, "max_new_tokens is True"),
+        ({"temperature": 1.0, "top_k": 2.5}, "top_k is 2.5"),
+        ({"stop_token": 2.5}, "stop_token is 2.5"),
         ({"temperature": -1.0}, "temperature is -1.0"),
         ({"temperature": float("inf")}, "temperature is inf"),
         ({"temperature": float("nan")}, "temperature is nan"),
         ({"top_k": 5}, "top_k and top_p need a temperature above 0"),
         ({"top_p": 0.5}, "top_k and top_p need a temperature above 0"),
-        ({"temperature": 1.0, "top_k": 0}, "top_k is 0; it is 1 or more"),
+        ({"temperature": 1.0, "top_k": 0}, "top_k is 0; it must be a whole number of at least 1"),
         ({"temperature": 1.0, "top_p": 0.0}, "top_p is 0.0; it lies above 0"),
         ({"temperature": 1.0, "top_p": 1.1}, "top_p is 1.1; it lies above 0 and is at most 1"),
         ({"stop_token": 101}, "stop_token is 101; the vocabulary has the ids 0 to 100"),
@@ -234,3 +239,21 @@ def test_model_in_training_mode_is_not_called(model: GPT2) -> None:
     model.register_forward_pre_hook(lambda module, inputs: pytest.fail("the model was called"))
     with pytest.raises(ValueError, match="training mode"):
         generate(model.train(), IDS, 5)
+
+
+def test_coldest_temperature_is_greedy(model: GPT2) -> None:
+    sampled = generate(model, IDS, 12, temperature=1e-40, generator=seeded())
+    assert torch.equal(sampled, generate(model, IDS, 12))
+
+
+def test_top_p_of_one_leaves_every_token() -> None:
+    logits = 3 * torch.randn(1, 50257, generator=seeded())
+    plain = choose(logits.expand(200, -1), 1.0, generator=seeded())
+    assert torch.equal(choose(logits.expand(200, -1), 1.0, top_p=1.0, generator=seeded()), plain)
+
+
+def test_prompt_changed_after_the_call_changes_nothing(model: GPT2) -> None:
+    prompt = IDS.clone()
+    steps = stream(model, prompt, 5)
+    prompt.zero_()
+    assert torch.equal(torch.stack(list(steps), dim=1), generate(model, IDS, 5)[:, 7:])

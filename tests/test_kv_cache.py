@@ -67,10 +67,15 @@ def test_default_capacity_is_n_positions(model: GPT2) -> None:
     assert KVCache(model.config).capacity == 40
 
 
-@pytest.mark.parametrize("capacity", [0, -1, 41])
+@pytest.mark.parametrize("capacity", [0, -1, 41, 2.0])
 def test_impossible_capacity_is_refused(model: GPT2, capacity: int) -> None:
-    with pytest.raises(ValueError, match=f"capacity is {capacity}; it lies between 1 and n_positions, which is 40"):
+    with pytest.raises(ValueError, match=f"capacity is {capacity}; "):
         KVCache(model.config, capacity=capacity)
+
+
+def test_cache_in_another_precision_is_refused(model: GPT2) -> None:
+    with pytest.raises(ValueError, match=r"the cache is in torch\.float64 and the model in torch\.float32"):
+        model(IDS, KVCache(model.config, dtype=torch.float64))
 
 
 def test_cache_without_rows_is_refused(model: GPT2) -> None:
@@ -121,11 +126,18 @@ def test_truncated_cache_goes_on_like_a_fresh_one(model: GPT2, kept: int) -> Non
     assert_close(model(other, cache), model(other, fresh))
 
 
-@pytest.mark.parametrize("length", [-1, 7])
-def test_truncating_to_what_is_not_held_is_refused(model: GPT2, length: int) -> None:
+@pytest.mark.parametrize(
+    ("length", "message"),
+    [
+        (7, "cannot truncate to 7 tokens: the cache holds 6"),
+        (-1, "length is -1; it must be a whole number of at least 0"),
+        (2.5, "length is 2.5; it must be a whole number"),
+    ],
+)
+def test_truncating_to_what_is_not_held_is_refused(model: GPT2, length: int, message: str) -> None:
     cache = KVCache(model.config)
     model(IDS[:, :6], cache)
-    with pytest.raises(ValueError, match=f"cannot truncate to {length} tokens: the cache holds 6"):
+    with pytest.raises(ValueError, match=message):
         cache.truncate(length)
     assert cache.length == 6
 

@@ -40,6 +40,9 @@ def test_attribute_of_a_module_loads(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ("needs_more", "import not_installed_at_all", "the adapter needs not_installed_at_all: install it"),
         ("breaks", "1 / 0", "importing it raised ZeroDivisionError: division by zero"),
         ("leaves", "raise SystemExit(2)", "importing it raised SystemExit"),
+        ("", None, "'' is not of the form MODULE[:ATTR]"),
+        (":attribute", None, "':attribute' is not of the form MODULE[:ATTR]"),
+        ("a..b", None, "'a..b' is not of the form MODULE[:ATTR]"),
         ("some/where.py", None, "is a path: name the module, --subject some.where"),
         ("adapter.py", None, "is a path: name the module, --subject adapter"),
         ("no_forward", "def build(): ...", "it has no forward: add it"),
@@ -66,7 +69,11 @@ def test_adapter_that_cannot_be_used_says_what_to_do(
         ({"generate": 3}, "generate is int, not a function"),
         ({"forward": None}, "forward is NoneType, not a function"),
         ({"DTYPES": ("float32",)}, "DTYPES holds 'float32'"),
-        ({"LIMITS": {"rows": 1}}, "LIMITS has 'rows'"),
+        ({"DTYPES": torch.float32}, r"DTYPES is torch\.float32, not a tuple"),
+        ({"DTYPES": (torch.int64,)}, r"DTYPES holds torch\.int64"),
+        ({"LIMITS": {"rows": 1}}, "LIMITS is .*; it may only have 'batch_size'"),
+        ({"LIMITS": 5}, "LIMITS is 5"),
+        ({"LIMITS": {"batch_size": "2"}}, "batch_size '2', not a whole number"),
     ],
 )
 def test_name_that_is_not_the_protocols_is_refused(names: dict[str, object], message: str) -> None:
@@ -96,3 +103,15 @@ def test_parameters_are_found_by_signature() -> None:
     )
     assert subject.claims("position_ids")
     assert subject.claims("stop_token")
+
+
+def test_adapter_whose_names_raise_is_refused() -> None:
+    class Odd:
+        build = forward = print
+
+        @property
+        def NAME(self) -> str:  # noqa: N802 - the protocol's name
+            raise RuntimeError("not yet")
+
+    with pytest.raises(SubjectNotLoadedError, match="reading its names raised RuntimeError: not yet"):
+        Subject(Odd(), "odd")

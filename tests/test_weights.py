@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import json
-import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -122,7 +122,7 @@ def test_pickle_with_code_in_it_is_refused(huggingface: Any, tmp_path: Path, mon
     huggingface.config.save_pretrained(tmp_path)
     torch.save({"wte.weight": Payload()}, tmp_path / "pytorch_model.bin")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(pickle.UnpicklingError):
+    with pytest.raises(WeightsError, match=r"pytorch_model\.bin is damaged, or not what its name says"):
         from_huggingface(tmp_path)
     assert not (tmp_path / "owned").exists()
 
@@ -229,3 +229,47 @@ def test_precision_of_a_model_is_kept(huggingface: Any, dtype: torch.dtype) -> N
     model = from_huggingface(huggingface.to(dtype))
     assert {parameter.dtype for parameter in model.parameters()} == {dtype}
     assert torch.equal(model.wte.weight, huggingface.transformer.wte.weight)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.json", b"{broken", r"config\.json is damaged, or not what its name says: Expecting"),
+        ("config.json", b"", r"config\.json is damaged"),
+        ("config.json", b"[1, 2]", r"config\.json holds a list"),
+        ("config.json", b"\xff\xfe\x00", r"config\.json is damaged"),
+        ("model.safetensors", b"version https://git-lfs", r"model\.safetensors is damaged"),
+    ],
+)
+def test_damaged_file_is_named(huggingface: Any, tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    huggingface.save_pretrained(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(WeightsError, match=message):
+        from_huggingface(tmp_path)
+
+
+def test_truncated_file_is_named(huggingface: Any, tmp_path: Path) -> None:
+    huggingface.save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(WeightsError, match=r"model\.safetensors is damaged"):
+        from_huggingface(tmp_path)
+
+
+def test_other_architecture_is_refused() -> None:
+    with pytest.raises(WeightsError, match="model_type is 'gpt_neo', and GPT-2's is 'gpt2'"):
+        config_from_huggingface({"model_type": "gpt_neo"})
+
+
+def test_name_with_and_without_the_prefix_is_refused(model: GPT2, state_dict: StateDict) -> None:
+    twice = state_dict | {"ln_f.bias": state_dict["transformer.ln_f.bias"] + 1}
+    with pytest.raises(WeightsError, match=r"ln_f\.bias is there with the prefix transformer\. and without"):
+        load_huggingface_state_dict(model, twice)
+
+
+def test_precision_is_that_of_the_weights_not_of_the_mask_buffers(huggingface: Any, tmp_path: Path) -> None:
+    huggingface.half().save_pretrained(tmp_path)
+    buffers = {"h.0.attn.masked_bias": torch.tensor(-1e4), "h.0.attn.bias": torch.ones(1, 1, 40, 40)}
+    path = tmp_path / "model.safetensors"
+    save_file(buffers | load_file(path), path)
+    assert {parameter.dtype for parameter in from_huggingface(tmp_path).parameters()} == {torch.float16}

@@ -65,7 +65,7 @@ class PositionIdsIgnored(Twin):
         return super().forward(model, input_ids)
 
 
-@plant("mask with a cache", "cache.prefill[13]")
+@plant("mask with a cache", "causality.future_ids_cached[prefill]")
 class NoMaskWithACache(Twin):
     """The mask is applied only when no cache is given, so that the prefill sees the future."""
 
@@ -79,6 +79,11 @@ class NoMaskWithAPast(Twin):
 
     def visible_with_cache(self, past, new, pairs):
         return torch.ones(new, past + new, dtype=torch.bool) if past else self.visible(past, new)
+
+
+@plant("mask with a cache", "causality.future_ids_cached[chunk]")
+class NoMaskForTheChunk(NoMaskWithAPast):
+    """The same, seen by what a chunk's first ids see."""
 
 
 @plant("mask with a cache", "cache.decode[12]")
