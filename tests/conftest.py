@@ -12,6 +12,9 @@ from conformance.reference import huggingface_model
 from conformance.shapes import TINY
 from conformance.weights import make_weights
 
+# Tests run side by side, and their models are too small to gain from threads.
+torch.set_num_threads(1)
+
 
 @pytest.fixture
 def huggingface() -> Any:

@@ -46,7 +46,7 @@ def run(tmp_path: Path):
 def test_installed_suite_runs_by_name_on_two_workers(run) -> None:
     status, output = run("--pyargs", "conformance", "--subject", "right", "-n", "2", "-k", "smoke or positions")
     assert status == 0, output
-    assert "subject: scratch_gpt 0.1.0 (right) on cpu, float32,float64,bfloat16,float16" in output
+    assert "subject: scratch_gpt 0.1.0 (right) on cpu, float32, float64, bfloat16, float16" in output
     assert "reference: Hugging Face GPT2LMHeadModel, transformers " in output
     assert "2 workers of " in output
     assert "random weights, seed 0" in output
@@ -104,6 +104,15 @@ def test_failure_has_every_part(run) -> None:
 PARTS = ("requirement ", "expected ", "actual ", "first wrong ", "error ", "reproduce ")
 
 
+def test_failures_come_in_the_order_that_explains_them(run) -> None:
+    status, output = run("--pyargs", "conformance", "--subject", "biased", "-k", "smoke or logits or weights")
+    assert status == pytest.ExitCode.TESTS_FAILED
+    files = [line.split(".py")[0] for line in output.splitlines() if line.startswith("test_") and "%]" in line]
+    assert files[:3] == ["test_smoke", "test_logits", "test_weights"]
+    assert "start here: test_logits.py::test_full_sequence[1]; what fails after it may follow from it" in output
+    assert "subject: biased (biased) on cpu, float32\n" in output
+
+
 def test_what_is_not_claimed_is_unsupported(run) -> None:
     status, output = run("--pyargs", "conformance.test_cache", "--subject", "no_cache")
     assert status == 0
@@ -111,10 +120,16 @@ def test_what_is_not_claimed_is_unsupported(run) -> None:
     assert " unsupported in " in output.strip().splitlines()[-1]
 
 
-def test_dtypes_are_chosen(run) -> None:
-    status, output = run("--pyargs", "conformance.test_dtype", "--subject", "right", "--dtypes", "float32,bfloat16")
+def test_reason_is_given_for_what_is_skipped(run) -> None:
+    status, output = run("--pyargs", "conformance.test_dtype", "--subject", "right", "--dtypes", "float32,float16")
     assert status == 0
-    assert "3 passed, 3 skipped" in output
+    assert "skipped: 3 checks: torch.bfloat16 is not among --dtypes" in output
+
+
+def test_device_that_is_not_there_is_a_usage_error(run) -> None:
+    status, output = run("--pyargs", "conformance", "--device", "nowhere")
+    assert status == pytest.ExitCode.USAGE_ERROR
+    assert "--device nowhere cannot be used: " in output
 
 
 def test_unknown_dtype_is_a_usage_error(run) -> None:
