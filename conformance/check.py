@@ -83,10 +83,14 @@ def check(
 def all_checks() -> Iterator[Check]:
     """Every check, in the order of the groups and, inside a group, of the module."""
     for group in GROUPS:
-        module = importlib.import_module(f"conformance.test_{group}")
-        for value in list(vars(module).values()):
-            if isinstance(found := getattr(value, "check", None), Check):
-                yield found
+        yield from checks_of(group)
+
+
+def checks_of(group: str) -> list[Check]:
+    """The checks of a group, in the order of its module."""
+    module = importlib.import_module(f"conformance.test_{group}")
+    found = [getattr(value, "check", None) for value in vars(module).values()]
+    return [check for check in found if isinstance(check, Check)]
 
 
 def run_check(check: Check, bench: Bench, case: str | None = None) -> None:
@@ -96,7 +100,7 @@ def run_check(check: Check, bench: Bench, case: str | None = None) -> None:
         CheckFailure: the subject is not what the requirement says.
         NotRun: it does not claim what the check needs, or a prerequisite failed.
     """
-    for earlier in _prerequisites():
+    for earlier in (smoke for smoke in checks_of("smoke") if smoke.prerequisite):
         if earlier == check:
             break
         if failure := bench.prerequisite_failure(earlier.id, lambda e=earlier: e.function(bench)):  # type: ignore[misc]
@@ -108,9 +112,3 @@ def run_check(check: Check, bench: Bench, case: str | None = None) -> None:
         check.function(bench)
     else:
         check.function(bench, check.cases[case])
-
-
-def _prerequisites() -> list[Check]:
-    module = importlib.import_module("conformance.test_smoke")
-    found = [getattr(value, "check", None) for value in vars(module).values()]
-    return [check for check in found if isinstance(check, Check) and check.prerequisite]

@@ -94,11 +94,8 @@ def load_huggingface_state_dict(model: GPT2, state_dict: Mapping[str, Tensor]) -
         WeightsError: tensors that are missing, unexpected, misshapen, or a head that differs from the embedding.
     """
     given = {name.removeprefix(_PREFIX): tensor for name, tensor in state_dict.items()}
-    wrong = [
-        f"{name} is there with the prefix {_PREFIX} and without"
-        for name in given
-        if _PREFIX + name in state_dict and name in state_dict
-    ]
+    twice = state_dict.keys() & {_PREFIX + name for name in state_dict}
+    wrong = [f"{name} is there with the prefix {_PREFIX} and without" for name in twice]
     given = {name: tensor for name, tensor in given.items() if not _MASK_BUFFER.fullmatch(name)}
     head = given.pop(_HEAD, None)
     parameters = dict(model.named_parameters())
