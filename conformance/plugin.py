@@ -161,7 +161,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"largest error: {ratio:,.2f} times Hugging Face's own, in {nodeid}")
     failed = [report for status in ("failed", "error") for report in terminalreporter.stats.get(status, [])]
     if len(failed) > 1:
-        first = min(failed, key=lambda report: (_place(report.nodeid), report.location[1] or 0, report.nodeid))
+        # Not the one that came first: with several workers that is chance.
+        first = min(failed, key=lambda report: (_place(report.nodeid), report.location[1] or 0, len(report.nodeid)))
         terminalreporter.write_line(f"start here: {first.nodeid}; what fails after it may follow from it")
 
 
