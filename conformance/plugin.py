@@ -58,7 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    from conformance.bench import dtype_names
+    from conformance.candidate import dtype_names
     from conformance.outcome import CheckFailure
     from conformance.subject import load_subject
 

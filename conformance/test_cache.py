@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from conformance.bench import Bench, expect_same
+from conformance.bench import Bench
+from conformance.candidate import expect_same
 from conformance.check import check
 from conformance.outcome import CheckFailure, NotRun
 from conformance.shapes import GPT2_124M, LONG, TINY

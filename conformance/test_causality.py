@@ -7,7 +7,8 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from conformance.bench import Bench, Candidate, expect_same
+from conformance.bench import Bench
+from conformance.candidate import Candidate, expect_same
 from conformance.check import check
 from conformance.outcome import NotRun, SubjectError
 from conformance.shapes import TINY

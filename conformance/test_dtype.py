@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from conformance.bench import Bench, Candidate
+from conformance.bench import Bench
+from conformance.candidate import Candidate
 from conformance.check import check
 from conformance.outcome import CheckFailure
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from conformance import tolerance
-from conformance.bench import Bench, Candidate
+from conformance.bench import Bench
+from conformance.candidate import Candidate
 from conformance.check import check
 from conformance.outcome import CheckFailure
 from conformance.shapes import GPT2_124M, TINY, Config

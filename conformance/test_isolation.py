@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance.bench import Bench, Candidate, expect_same
+from conformance.bench import Bench
+from conformance.candidate import Candidate, expect_same
 from conformance.check import check
 from conformance.outcome import CheckFailure, SubjectError
 from conformance.shapes import TINY

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from conformance.bench import Bench, expect_same
+from conformance.bench import Bench
+from conformance.candidate import expect_same
 from conformance.check import check
 from conformance.shapes import GPT2_124M, LONG, TINY
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from conformance.bench import Bench, Candidate
+from conformance.bench import Bench
+from conformance.candidate import Candidate
 from conformance.check import check
 from conformance.outcome import CheckFailure
 from conformance.shapes import TINY

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from transformers.models.gpt2 import modeling_gpt2
 
-from conformance.bench import Bench, expect_same
+from conformance.bench import Bench
+from conformance.candidate import expect_same
 from conformance.check import check
 from conformance.outcome import CheckFailure, NotRun
 from conformance.shapes import TINY

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from conformance.bench import Bench, expect_same
+from conformance.bench import Bench
+from conformance.candidate import expect_same
 from conformance.outcome import CheckFailure, NotRun, SubjectError
 from conformance.test_greedy import expect_greedy
 from tests.twin import Twin

@@ -19,7 +19,7 @@ class PositionsWrap(Twin):
         return super().positions(past, new, config) % config.n_positions
 
 
-@plant("limits", "limits.n_positions_served", raises=True)
+@plant("limits", "logits.full_sequence[n_positions]", raises=True)
 class LastPositionRefused(Twin):
     """A sequence of exactly n_positions is refused."""
 
