@@ -100,6 +100,16 @@ def test_bad_input_is_refused_as_by_the_model(model: GPT2) -> None:
 
 
 @pytest.mark.usefixtures("quick")
+def test_more_kinds_of_calls_than_torch_keeps_graphs_for_are_served(model: GPT2) -> None:
+    for rows in (1, 2, 3, 4):
+        for length in (1, 2, 7):
+            for use_cache in (True, False):
+                ids = token_ids(TINY, rows, length)
+                expected = generate(model, ids, 4)
+                assert torch.equal(generate(model, ids, 4, use_cache=use_cache, compile=True), expected)
+
+
+@pytest.mark.usefixtures("quick")
 def test_model_is_freed(model: GPT2) -> None:
     other = GPT2(model.config).eval()
     reference = weakref.ref(other)
