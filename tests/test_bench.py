@@ -9,7 +9,7 @@ from conformance.bench import Bench
 from conformance.candidate import expect_same
 from conformance.outcome import CheckFailure, NotRun, SubjectError
 from conformance.test_greedy import expect_greedy
-from tests.twin import Twin
+from conformance.twin import Twin
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from conformance.bench import Bench
 from conformance.check import GROUPS, all_checks, run_check
 from conformance.outcome import CheckFailure, NotRun
-from tests.twin import Twin
+from conformance.twin import Twin
 
 CHECKS = {check.id: check for check in all_checks()}
 

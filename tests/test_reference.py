@@ -7,8 +7,8 @@ import torch
 
 from conformance.reference import Reference, huggingface_model
 from conformance.shapes import TINY
+from conformance.twin import Twin
 from conformance.weights import EMBEDDING, converted, make_weights, token_ids
-from tests.twin import Twin
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from conformance.bench import Bench
 from conformance.check import all_checks, run_check
+from conformance.faults import FAULTS, Fault
 from conformance.outcome import CheckFailure, NotRun
-from tests.faults import FAULTS, Fault
 
 
 def checks_that_fail(fault: Fault, slow: bool) -> list[str]:

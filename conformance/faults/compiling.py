@@ -6,8 +6,8 @@ import copy
 
 import torch
 
-from tests.faults import plant
-from tests.twin import Twin, TwinModel
+from conformance.faults import plant
+from conformance.twin import Twin, TwinModel
 
 
 @plant("compile", "compile.new_weights")

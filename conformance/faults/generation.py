@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.faults import plant
-from tests.twin import Twin
+from conformance.faults import plant
+from conformance.twin import Twin
 
 
 @plant("loop", "greedy.tokens[1x5-cached]")

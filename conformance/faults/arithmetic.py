@@ -7,8 +7,8 @@ import math
 import torch
 from torch import nn
 
-from tests.faults import plant
-from tests.twin import Twin
+from conformance.faults import plant
+from conformance.twin import Twin
 
 
 class OtherEpsilon(Twin):

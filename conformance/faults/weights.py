@@ -6,9 +6,9 @@ import torch
 import transformers
 from torch import nn
 
+from conformance.faults import plant
 from conformance.reference import huggingface_model
-from tests.faults import plant
-from tests.twin import Twin, TwinModel
+from conformance.twin import Twin, TwinModel
 
 
 @plant("weight layout", "logits.full_sequence[1]")

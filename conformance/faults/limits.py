@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from tests.faults import plant
-from tests.twin import Twin
+from conformance.faults import plant
+from conformance.twin import Twin
 
 
 @plant("limits", "limits.one_too_many")

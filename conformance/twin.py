@@ -1,7 +1,8 @@
 """A second GPT-2, cut into steps small enough that a planted fault overrides exactly one.
 
 ``Twin`` is a conformance subject that claims everything. Unlike ``scratch_gpt`` it is plain functions over a dict of
-weights: each method is one decision an author of a GPT-2 takes, and each class in ``tests.faults`` takes one wrong.
+weights: each method is one decision an author of a GPT-2 takes, and each class in ``conformance.faults`` takes one
+wrong.
 
 Shapes: B batch, T new tokens, S past + new, C ``n_embd``, H ``n_head``, D head size, V ``vocab_size``.
 """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from conformance.faults import plant
 from conformance.shapes import TINY
-from tests.faults import plant
-from tests.twin import Twin, TwinCache
+from conformance.twin import Twin, TwinCache
 
 
 @plant("reset", "isolation.reset[shorter_after_longer]")
