@@ -24,6 +24,8 @@ Pair = tuple[Tensor, Tensor]
 class TwinModel(nn.Module):
     """The weights, under Hugging Face's names, and the configuration."""
 
+    compiled: Any = None  # what stands in for `Twin.compute` once the model is compiled
+
     def __init__(self, config: Any, weights: Mapping[str, Tensor]) -> None:
         super().__init__()
         self.config = config
@@ -125,10 +127,9 @@ class Twin:
         positions: Tensor,
         visible: Tensor,
         pairs: list[Pair] | None,
-        slots: Tensor | None,
+        slots: Any,
     ) -> Tensor:
-        compute = getattr(model, "compiled", self.compute)
-        return compute(model, input_ids, positions, visible, pairs, slots)
+        return (model.compiled or self.compute)(model, input_ids, positions, visible, pairs, slots)
 
     def compute(
         self,
@@ -137,7 +138,7 @@ class Twin:
         positions: Tensor,
         visible: Tensor,
         pairs: list[Pair] | None,
-        slots: Tensor | None,
+        slots: Any,
     ) -> Tensor:
         x = self.embed(model, input_ids, positions)
         for i in range(model.config.n_layer):
@@ -182,7 +183,7 @@ class Twin:
         return x.chunk(3, dim=-1)
 
     def split_heads(self, x: Tensor, n_head: int) -> Tensor:
-        return x.unflatten(-1, (n_head, -1)).transpose(1, 2)
+        return x.view(*x.shape[:-1], n_head, -1).transpose(1, 2)
 
     def merge_heads(self, x: Tensor) -> Tensor:
         return x.transpose(1, 2).flatten(2)
@@ -213,7 +214,7 @@ class Twin:
     def filled(self, cache: Any, length: int) -> list[Pair]:
         return [(keys[:, :, :length], values[:, :, :length]) for keys, values in cache.pairs]
 
-    def store(self, pair: Pair, k: Tensor, v: Tensor, slots: Tensor | None) -> Pair:
+    def store(self, pair: Pair, k: Tensor, v: Tensor, slots: Any) -> Pair:
         keys, values = pair
         keys.index_copy_(2, slots, k)
         values.index_copy_(2, slots, v)
