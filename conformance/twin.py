@@ -183,7 +183,7 @@ class Twin:
         return x.chunk(3, dim=-1)
 
     def split_heads(self, x: Tensor, n_head: int) -> Tensor:
-        return x.view(*x.shape[:-1], n_head, -1).transpose(1, 2)
+        return x.view(*x.shape[:-1], n_head, x.shape[-1] // n_head).transpose(1, 2)
 
     def merge_heads(self, x: Tensor) -> Tensor:
         return x.transpose(1, 2).flatten(2)

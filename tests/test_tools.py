@@ -14,16 +14,16 @@ def run(*arguments: str, folder: Path) -> tuple[int, str]:
 
 
 def test_kill_matrix_prints_every_check_that_catches_a_fault(tmp_path: Path) -> None:
-    status, output = run("PositionsRestart", folder=tmp_path)
+    status, output = run("positions-restart", folder=tmp_path)
     assert status == 0, output
     row, total = output.splitlines()
-    assert row.startswith("positions: PositionsRestart: ")
+    assert row.startswith("positions: positions-restart: ")
     assert "positions.after_past[steps_after_prompt]" in row
     assert "logits.full_sequence" not in row
     assert total == "1 of 1 planted faults are caught"
 
 
 def test_kill_matrix_refuses_an_unknown_fault(tmp_path: Path) -> None:
-    status, output = run("NoSuchFault", folder=tmp_path)
+    status, output = run("no-such-fault", folder=tmp_path)
     assert status == 2
-    assert "no planted fault is called NoSuchFault; there are " in output
+    assert "no planted fault is called no-such-fault; there are " in output
