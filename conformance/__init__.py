@@ -2,3 +2,5 @@
 
 Run it with ``pytest conformance --subject MODULE[:ATTR]``; the protocol is in ``conformance.subject``.
 """
+
+DEFAULT_SUBJECT = "scratch_gpt.adapter"

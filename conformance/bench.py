@@ -15,6 +15,7 @@ from conformance.outcome import CheckFailure, NotRun
 from conformance.reference import Reference, reference
 from conformance.shapes import TINY, Config
 from conformance.subject import Subject, load_subject
+from conformance.tape import Answer
 from conformance.weights import Regime, converted, make_weights
 
 ALL_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -24,7 +25,7 @@ class Bench:
     """What a check is handed: it builds models of the subject.
 
     Args:
-        spec: the subject, as ``MODULE[:ATTR]`` or as an object with the protocol's names.
+        spec: the subject, as ``MODULE[:ATTR]``, as an object with the protocol's names, or as a ``Subject``.
         device: where the subject's models live. The reference stays on the CPU.
         dtypes: the precisions that may be checked.
         seed: of all weights.
@@ -42,12 +43,15 @@ class Bench:
         self.device = torch.device(device)
         self.dtypes = tuple(dtypes)
         self.seed = seed
+        self.tape: list[Answer] | None = None  # a list while answers are recorded
         self._largest_ratio = 0.0
         self._prerequisites: dict[str, CheckFailure | None] = {}
 
     @functools.cached_property
     def subject(self) -> Subject:
         """The subject; loaded when it is first asked for, so that a failure to load it belongs to a check."""
+        if isinstance(self._spec, Subject):
+            return self._spec
         return load_subject(self._spec) if isinstance(self._spec, str) else Subject(self._spec, repr(self._spec))
 
     @property

@@ -13,10 +13,15 @@ from conformance import tolerance
 from conformance.outcome import CheckFailure, NotRun, SubjectError
 from conformance.reference import Reference, Truth
 from conformance.shapes import Config
+from conformance.tape import Answer, answer
 from conformance.weights import token_ids
 
 if TYPE_CHECKING:
     from conformance.bench import Bench
+
+# The calls whose answers a tape holds. What a cache is differs from one implementation to the next; its filled part is
+# recorded where it is compared.
+RECORDED = ("forward", "extend", "generate", "state_dict")
 
 
 class Candidate:
@@ -145,6 +150,8 @@ class Candidate:
             )
         for side, truth in zip(("keys", "values"), self.reference.past(input_ids), strict=True):
             held = torch.stack([pair[side == "values"][:, :, :length].cpu() for pair in tensors])
+            if self.bench.tape is not None:
+                self.bench.tape.append(answer(side, held))
             if wrong := self.first_wrong(held, truth.values, truth):
                 layer, row, head, position, _ = wrong
                 place = f"layer {layer}, row {row}, head {head}, position {position}"
@@ -193,7 +200,17 @@ class Candidate:
 
     def call(self, name: str, *arguments: Any, **named: Any) -> Any:
         """Call one of the adapter's functions; what it raises becomes a ``SubjectError``."""
-        return call_subject(name, getattr(self.bench.subject.adapter, name), *arguments, **named)
+        function = getattr(self.bench.subject.adapter, name)
+        if self.bench.tape is None:
+            return call_subject(name, function, *arguments, **named)
+        try:
+            value = call_subject(name, function, *arguments, **named)
+        except SubjectError:
+            self.bench.tape.append(Answer(name, "raised"))
+            raise
+        if name in RECORDED:
+            self.bench.tape.append(answer(name, value))
+        return value
 
     def _logits(self, call: str, logits: Any, input_ids: Tensor) -> Tensor:
         expected = [*input_ids.shape, self.config.vocab_size]

@@ -100,11 +100,21 @@ def run_check(check: Check, bench: Bench, case: str | None = None) -> None:
         CheckFailure: the subject is not what the requirement says.
         NotRun: it does not claim what the check needs, or a prerequisite failed.
     """
+    need_prerequisites(check, bench)
+    call_check(check, bench, case)
+
+
+def need_prerequisites(check: Check, bench: Bench) -> None:
+    """Raise ``NotRun`` if a prerequisite that comes before this check fails."""
     for earlier in (smoke for smoke in checks_of("smoke") if smoke.prerequisite):
         if earlier == check:
             break
         if failure := bench.prerequisite_failure(earlier.id, lambda e=earlier: e.function(bench)):  # type: ignore[misc]
             raise NotRun("blocked", f"{earlier.id} failed: {failure.actual}")
+
+
+def call_check(check: Check, bench: Bench, case: str | None = None) -> None:
+    """``run_check`` without the prerequisites."""
     for capability in check.needs:
         if not bench.subject.claims(capability):
             raise NotRun("unsupported", f"the subject does not claim {capability}")

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from _pytest._code.code import ReprEntryNative, ReprExceptionInfo, ReprFileLocation, ReprTraceback, TerminalRepr
 
-DEFAULT_SUBJECT = "scratch_gpt.adapter"
+from conformance import DEFAULT_SUBJECT
+
 DEFAULT_DTYPES = "float32,float64,bfloat16,float16"
 SEED = 0
 
@@ -149,7 +150,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED  # nothing failed only because nothing was checked
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     for status in ("blocked", "unsupported", "skipped"):
         reports = [report for report in terminalreporter.stats.get(status, []) if isinstance(report.longrepr, tuple)]
         for reason, count in Counter(report.longrepr[2] for report in reports).items():
@@ -164,6 +165,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         # Not the one that came first: with several workers that is chance.
         first = min(failed, key=lambda report: (_place(report.nodeid), report.location[1] or 0, len(report.nodeid)))
         terminalreporter.write_line(f"start here: {first.nodeid}; what fails after it may follow from it")
+    if failed:
+        command = shlex.join(["python", "-m", "conformance", "diagnose", "--subject", config.getoption("subject")])
+        terminalreporter.write_line(f"which known fault it may be: {command}")
 
 
 def _place(nodeid: str) -> int:

@@ -21,6 +21,10 @@ LEAST_ULPS = 0.5
 # The reference itself is float64, so there its own error says nothing.
 FLOAT64_RELATIVE = 1e-9
 
+# Two implementations of one fault differ by rounding alone, here relative to the largest value. A fault may amplify
+# rounding, so this is wider than what passes as GPT-2.
+SAME_FAULT = {torch.float64: 1e-9, torch.float32: 2e-5, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+
 # Two errors of one budget each can bring two logits this many budgets closer.
 TIE_BUDGETS = 2.0
 
@@ -41,3 +45,8 @@ def budget(dtype: torch.dtype, own: float, largest: float) -> float:
     if dtype == torch.float64:
         return FLOAT64_RELATIVE * max(1.0, largest)
     return FACTOR[dtype] * own
+
+
+def same_fault(dtype: torch.dtype, largest: float) -> float:
+    """The largest difference between two implementations that have the same fault."""
+    return SAME_FAULT[dtype] * largest

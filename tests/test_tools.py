@@ -17,10 +17,10 @@ def test_kill_matrix_prints_every_check_that_catches_a_fault(tmp_path: Path) -> 
     status, output = run("positions-restart", folder=tmp_path)
     assert status == 0, output
     row, total = output.splitlines()
-    assert row.startswith("positions: positions-restart: ")
+    assert row.startswith("positions: positions-restart: named exactly: ")
     assert "positions.after_past[steps_after_prompt]" in row
     assert "logits.full_sequence" not in row
-    assert total == "1 of 1 planted faults are caught"
+    assert total == "1 of 1 planted faults are caught; named exactly 1, among others 0, by class 0"
 
 
 def test_kill_matrix_refuses_an_unknown_fault(tmp_path: Path) -> None:

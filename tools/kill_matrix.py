@@ -1,7 +1,8 @@
-"""Print which checks catch which planted fault: ``python tools/kill_matrix.py [FAULT ...]``.
+"""Print which checks catch which planted fault, and how it is named: ``python tools/kill_matrix.py [FAULT ...]``.
 
-The tests only show that each fault is caught by the check meant for it. This runs every check on every fault, or on
-those that are named, and takes some seconds for each. A check that no line names first is one to think about.
+The tests show that each fault is caught by the check meant for it, and that some are named. This runs every check on
+every fault, or on those that are given, and takes some seconds for each. A check that no line names first is one to
+think about.
 """
 
 from __future__ import annotations
@@ -14,25 +15,19 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from conformance.bench import Bench
-from conformance.check import all_checks, run_check
+from conformance.diagnosis import Diagnosis, diagnose
 from conformance.faults import FAULTS, Fault
-from conformance.outcome import CheckFailure, NotRun
 
 
-def checks_that_fail(fault: Fault, slow: bool) -> list[str]:
-    """The ids of all checks that fail on a fault; those that take long only when ``slow``."""
-    bench, failed = Bench(fault.subject()), []
-    for check in all_checks():
-        if not slow and (check.id.startswith("compile.") or check.id.endswith(".real_shape")):
-            continue
-        for check_id, case in check.ids().items():
-            try:
-                run_check(check, bench, case)
-            except CheckFailure:
-                failed.append(check_id)
-            except NotRun:
-                continue
-    return failed
+def how_named(fault: Fault, diagnosis: Diagnosis) -> str:
+    """``exactly`` when the one verdict is this fault, ``among others``, ``by class``, or ``not``."""
+    verdicts = [verdict.faults for verdict in diagnosis.verdicts]
+    if verdicts == [[fault]]:
+        return "exactly"
+    named = [other for verdict in verdicts for other in verdict]
+    if fault in named:
+        return "among others"
+    return "by class" if fault.fault_class in {other.fault_class for other in named} else "not"
 
 
 def main() -> int:
@@ -43,15 +38,22 @@ def main() -> int:
     options = parser.parse_args()
     if unknown := set(options.fault) - set(names):
         parser.error(f"no planted fault is called {', '.join(sorted(unknown))}; there are {', '.join(names)}")
-    caught: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for fault in FAULTS:
         if options.fault and fault.name not in options.fault:
             continue
-        failed = checks_that_fail(fault, options.slow)
-        caught["caught" if failed else "missed"] += 1
-        print(f"{fault.fault_class}: {fault.name}: {', '.join(failed) or 'MISSED'}", flush=True)
-    print(f"{caught['caught']} of {caught.total()} planted faults are caught")
-    return 1 if caught["missed"] else 0
+        diagnosis = diagnose(Bench(fault.subject()), slow=options.slow)
+        counts["all"] += 1
+        counts["caught"] += bool(diagnosis.failed)
+        counts[named := how_named(fault, diagnosis)] += 1
+        print(
+            f"{fault.fault_class}: {fault.name}: named {named}: {', '.join(diagnosis.failed) or 'MISSED'}", flush=True
+        )
+    print(
+        f"{counts['caught']} of {counts['all']} planted faults are caught; named exactly {counts['exactly']}, among "
+        f"others {counts['among others']}, by class {counts['by class']}"
+    )
+    return 0 if counts["caught"] == counts["all"] else 1
 
 
 if __name__ == "__main__":

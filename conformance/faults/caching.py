@@ -73,17 +73,12 @@ class NoMaskWithACache(Twin):
         return torch.ones(new, past + new, dtype=torch.bool)
 
 
-@plant("mask with a cache", "cache.chunked[uneven]")
+@plant("mask with a cache", "cache.chunked[uneven]", "causality.future_ids_cached[chunk]")
 class NoMaskWithAPast(Twin):
     """The mask is left out as soon as there is a past."""
 
     def visible_with_cache(self, past, new, pairs):
         return torch.ones(new, past + new, dtype=torch.bool) if past else self.visible(past, new)
-
-
-@plant("mask with a cache", "causality.future_ids_cached[chunk]")
-class NoMaskForTheChunk(NoMaskWithAPast):
-    """The same, seen by what a chunk's first ids see."""
 
 
 @plant("mask with a cache", "cache.decode[12]")

@@ -44,7 +44,7 @@ class LastPositionRepeated(Twin):
         return super().visible_with_cache(past, new, pairs)[:, : pairs[0][0].shape[2]]
 
 
-@plant("limits", "limits.cache_beyond_n_positions[chunk]")
+@plant("limits", "limits.cache_beyond_n_positions[chunk]", "limits.cache_beyond_n_positions[prefill]")
 class ChunkCutOff(Twin):
     """What does not fit into the cache is dropped, and its logits are zeros."""
 
@@ -54,11 +54,6 @@ class ChunkCutOff(Twin):
             return super().extend(model, input_ids, cache)
         logits, cache = super().extend(model, input_ids[:, :room], cache)
         return torch.nn.functional.pad(logits, (0, 0, 0, input_ids.shape[1] - room)), cache
-
-
-@plant("limits", "limits.cache_beyond_n_positions[prefill]")
-class LongPromptCutOff(ChunkCutOff):
-    """The same for a prompt that does not fit."""
 
 
 @plant("limits", "limits.cache_beyond_max_length[step]")
@@ -104,9 +99,9 @@ class Unchecked(Twin):
         """Refuse nothing."""
 
 
-@plant("limits", "limits.id_out_of_range[negative]")
-class NegativeIdsCountFromTheEnd(Unchecked):
-    """Ids index the embedding as Python does: -1 is the last row."""
+@plant("limits", "limits.id_out_of_range[negative]", "limits.empty_input")
+class InputUnchecked(Unchecked):
+    """Input is taken as it comes: -1 is the last row of the embedding, and no tokens give no logits."""
 
 
 @plant("limits", "limits.id_out_of_range[vocab_size]")
@@ -115,11 +110,6 @@ class IdsClipped(Unchecked):
 
     def embed(self, model, input_ids, positions):
         return super().embed(model, input_ids.clamp(max=model.config.vocab_size - 1), positions)
-
-
-@plant("limits", "limits.empty_input")
-class EmptyInputServed(Unchecked):
-    """No tokens give no logits, and no error."""
 
 
 @plant("limits", "limits.wrong_dtype")
@@ -144,9 +134,9 @@ class UncheckedWithACache(Twin):
             super().check(model, input_ids, past, cache)
 
 
-@plant("limits", "limits.wrong_extend[negative]")
-class NegativeIdsWithACache(UncheckedWithACache):
-    """With a cache, -1 is the last row of the embedding."""
+@plant("limits", "limits.wrong_extend[negative]", "limits.wrong_extend[empty]")
+class InputUncheckedWithACache(UncheckedWithACache):
+    """With a cache, input is taken as it comes: -1 is the last row of the embedding, no tokens give no logits."""
 
 
 @plant("limits", "limits.wrong_extend[vocab_size]")
@@ -155,11 +145,6 @@ class IdsClippedWithACache(UncheckedWithACache):
 
     def embed(self, model, input_ids, positions):
         return super().embed(model, input_ids.clamp(max=model.config.vocab_size - 1), positions)
-
-
-@plant("limits", "limits.wrong_extend[empty]")
-class NothingServedWithACache(UncheckedWithACache):
-    """With a cache, no tokens give no logits, and no error."""
 
 
 @plant("limits", "limits.wrong_extend[float]")
