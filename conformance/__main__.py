@@ -22,12 +22,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--subject", metavar="MODULE[:ATTR]", default=DEFAULT_SUBJECT, help="the adapter (default: %(default)s)"
     )
     command.add_argument("--slow", action="store_true", help="also torch's compiler and GPT-2 124M's shape")
+    command.add_argument("--seed", type=int, default=0, help="of the random weights (default: %(default)s)")
     options = parser.parse_args(arguments)
 
     from conformance.bench import Bench
     from conformance.diagnosis import diagnose
 
-    diagnosis = diagnose(Bench(options.subject), slow=options.slow)
+    diagnosis = diagnose(Bench(options.subject, seed=options.seed), slow=options.slow)
     print(f"{options.subject}: {len(diagnosis.failed)} of {len(diagnosis.outcomes)} checks failed")
     for verdict in diagnosis.verdicts:
         print("\n".join(["", *verdict.lines()]))

@@ -60,7 +60,7 @@ class Verdict:
             where = f"{self.checks[0]}{self.first_wrong and f', {self.first_wrong}'}"
             return [f"not recognised; first wrong at {where}"]
         shown = [f"{fault.name} ({fault.fault_class}): {fault.sentence}" for fault in self.faults]
-        mends = [f"mend: {fault.mend}" for fault in self.faults if fault.mend]
+        mends = [f"mend: {fault.mend}" for fault in self.faults]
         evidence = (
             f"evidence: the planted fault gives the subject's answers, to rounding, in {len(self.checks)} of the "
             f"{self.of} failed checks that were looked at, {self.checks[0]} the first"

@@ -61,5 +61,8 @@ def test_every_class_of_fault_is_planted() -> None:
     assert {fault.fault_class for fault in FAULTS} == CLASSES
 
 
-def test_every_fault_says_what_it_does() -> None:
-    assert [fault.name for fault in FAULTS if not fault.subject.__dict__.get("__doc__")] == []
+def test_every_fault_says_what_it_does_and_how_it_is_mended() -> None:
+    for fault in FAULTS:
+        assert fault.sentence.endswith(".")
+        assert fault.mend.endswith(".")
+        assert "The same" not in fault.sentence

@@ -37,9 +37,7 @@ class Fault:
 FAULTS: list[Fault] = []
 
 
-def plant(
-    fault_class: str, *caught_by: str, mend: str = "", raises: bool = False
-) -> Callable[[type[Twin]], type[Twin]]:
+def plant(fault_class: str, *caught_by: str, mend: str, raises: bool = False) -> Callable[[type[Twin]], type[Twin]]:
     """Enter a subclass of ``Twin`` into the dictionary. Its docstring says what it does wrong.
 
     Args:

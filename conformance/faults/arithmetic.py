@@ -18,21 +18,21 @@ class OtherEpsilon(Twin):
         return nn.functional.layer_norm(x, x.shape[-1:], model[f"{name}.weight"], model[f"{name}.bias"], self.epsilon)
 
 
-@plant("block arithmetic", "logits.small_weights")
+@plant("block arithmetic", "logits.small_weights", mend="Use the configuration's layer_norm_epsilon, 1e-5 in GPT-2.")
 class EpsilonTooSmall(OtherEpsilon):
     """LayerNorm's epsilon is 1e-6."""
 
     epsilon = 1e-6
 
 
-@plant("block arithmetic", "logits.small_weights")
+@plant("block arithmetic", "logits.small_weights", mend="Use the configuration's layer_norm_epsilon, 1e-5 in GPT-2.")
 class NoEpsilon(OtherEpsilon):
     """LayerNorm's epsilon is 1e-12, as BERT's."""
 
     epsilon = 1e-12
 
 
-@plant("block arithmetic", "logits.small_weights")
+@plant("block arithmetic", "logits.small_weights", mend="Divide by sqrt(variance + eps).")
 class EpsilonOutsideTheRoot(Twin):
     """The norm divides by sqrt(variance) + eps."""
 
@@ -41,7 +41,7 @@ class EpsilonOutsideTheRoot(Twin):
         return normed * model[f"{name}.weight"] + model[f"{name}.bias"]
 
 
-@plant("block arithmetic", "logits.full_sequence[1]")
+@plant("block arithmetic", "logits.full_sequence[1]", mend="Divide the variance by C: unbiased=False, or correction=0.")
 class UnbiasedVariance(Twin):
     """The variance is divided by C - 1."""
 
@@ -50,7 +50,7 @@ class UnbiasedVariance(Twin):
         return normed * model[f"{name}.weight"] + model[f"{name}.bias"]
 
 
-@plant("block arithmetic", "logits.full_sequence[1]")
+@plant("block arithmetic", "logits.full_sequence[1]", mend="Use the tanh form: gelu(x, approximate='tanh').")
 class ExactGelu(Twin):
     """The erf form of GELU in place of the tanh form."""
 
@@ -58,7 +58,11 @@ class ExactGelu(Twin):
         return nn.functional.gelu(x)
 
 
-@plant("block arithmetic", "logits.full_sequence[2]")
+@plant(
+    "block arithmetic",
+    "logits.full_sequence[2]",
+    mend="Divide scores by the square root of the head size, n_embd / n_head.",
+)
 class ScaledByWidth(Twin):
     """Scores are divided by sqrt(n_embd)."""
 
@@ -66,7 +70,7 @@ class ScaledByWidth(Twin):
         return 1 / math.sqrt(n_embd)
 
 
-@plant("block arithmetic", "logits.full_sequence[2]")
+@plant("block arithmetic", "logits.full_sequence[2]", mend="Divide scores by the square root of the head size.")
 class NotScaled(Twin):
     """Scores are not divided at all."""
 
@@ -74,7 +78,7 @@ class NotScaled(Twin):
         return 1.0
 
 
-@plant("block arithmetic", "logits.full_sequence[1]")
+@plant("block arithmetic", "logits.full_sequence[1]", mend="Apply ln_f to the last block's output, before the head.")
 class NoFinalNorm(Twin):
     """ln_f is left out."""
 
@@ -82,7 +86,7 @@ class NoFinalNorm(Twin):
         return x if name == "ln_f" else super().layer_norm(x, model, name)
 
 
-@plant("block arithmetic", "logits.full_sequence[1]")
+@plant("block arithmetic", "logits.full_sequence[1]", mend="Add to the stream itself: x = x + attn(ln_1(x)).")
 class ResidualOfTheNormed(Twin):
     """The attention half adds to the normalised copy in place of the stream."""
 
@@ -92,7 +96,11 @@ class ResidualOfTheNormed(Twin):
         return x + self.mlp(model, i, self.layer_norm(x, model, f"h.{i}.ln_2"))
 
 
-@plant("block arithmetic", "logits.full_sequence[1]")
+@plant(
+    "block arithmetic",
+    "logits.full_sequence[1]",
+    mend="Normalise what each half reads, not the sum: x = x + attn(ln_1(x)).",
+)
 class PostNorm(Twin):
     """Each half normalises its sum, as the first transformers did."""
 
@@ -101,7 +109,7 @@ class PostNorm(Twin):
         return self.layer_norm(x + self.mlp(model, i, x), model, f"h.{i}.ln_2")
 
 
-@plant("dtype", "logits.float64")
+@plant("dtype", "logits.float64", mend="Keep float64 input in float64 in LayerNorm.")
 class NormInFloat32(Twin):
     """LayerNorm rounds to float32 on the way, in a float64 model too."""
 
@@ -109,7 +117,9 @@ class NormInFloat32(Twin):
         return super().layer_norm(x.float().to(x.dtype), model, name)
 
 
-@plant("dtype", "dtype.uncached[bfloat16]")
+@plant(
+    "dtype", "dtype.uncached[bfloat16]", mend="Divide scores by the square root of the head size in every precision."
+)
 class WrongScaleInHalf(Twin):
     """The half-precision path leaves the scale out."""
 
@@ -121,7 +131,7 @@ class WrongScaleInHalf(Twin):
         return 1.0 if self.half else super().scale(n_embd, n_head)
 
 
-@plant("mode", "smoke.repeatable")
+@plant("mode", "smoke.repeatable", mend="Give dropout training=self.training, and call eval() in build.")
 class DropoutInEval(Twin):
     """Attention's output is dropped at random, in eval mode too."""
 
@@ -129,7 +139,7 @@ class DropoutInEval(Twin):
         return super().merge_heads(nn.functional.dropout(x, 0.1, training=True))
 
 
-@plant("mode", "smoke.depends_on_input")
+@plant("mode", "smoke.depends_on_input", mend="Compute the logits anew in each call.")
 class ConstantAnswer(Twin):
     """The logits of the first call are kept and given again."""
 
@@ -139,7 +149,7 @@ class ConstantAnswer(Twin):
         return model.kept
 
 
-@plant("mode", "smoke.ids_unchanged")
+@plant("mode", "smoke.ids_unchanged", mend="Copy the ids before changing them.")
 class ShiftsTheIds(Twin):
     """The caller's ids are rolled in place, as for a loss."""
 
@@ -156,16 +166,18 @@ class HardCodedScale(Twin):
         return 1 / math.sqrt(8)
 
 
-@plant("block arithmetic", "logits.real_shape")
+@plant("block arithmetic", "logits.real_shape", mend="Compute the head size from the configuration: n_embd // n_head.")
 class HardCodedScaleUncached(HardCodedScale):
     """The scale is that of a head size of 8, which the small shapes have and GPT-2 has not."""
 
 
-@plant("block arithmetic", "cache.real_shape")
+@plant(
+    "block arithmetic", "cache.real_shape", mend="Compute the head size from the configuration in the cached path too."
+)
 class HardCodedScaleCached(HardCodedScale):
-    """The same, seen through a cache."""
+    """With a cache, the scale is that of a head size of 8, which the small shapes have and GPT-2 has not."""
 
 
-@plant("block arithmetic", "greedy.real_shape")
+@plant("block arithmetic", "greedy.real_shape", mend="Compute the head size from the configuration in generation too.")
 class HardCodedScaleGenerating(HardCodedScale):
-    """The same, seen in the tokens."""
+    """In generation, the scale is that of a head size of 8, which the small shapes have and GPT-2 has not."""

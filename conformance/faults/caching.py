@@ -8,7 +8,11 @@ from conformance.faults import plant
 from conformance.twin import Twin
 
 
-@plant("positions", "positions.after_past[steps_after_prompt]")
+@plant(
+    "positions",
+    "positions.after_past[steps_after_prompt]",
+    mend="Count positions from the past length: arange(past, past + T).",
+)
 class PositionsRestart(Twin):
     """Positions restart at 0 in each call."""
 
@@ -16,7 +20,11 @@ class PositionsRestart(Twin):
         return torch.arange(new)
 
 
-@plant("positions", "positions.after_past[chunk_after_prompt]")
+@plant(
+    "positions",
+    "positions.after_past[chunk_after_prompt]",
+    mend="Count positions from the past length for several new tokens too.",
+)
 class PositionsRestartInChunks(Twin):
     """Positions restart at 0 when several tokens follow a past."""
 
@@ -24,7 +32,11 @@ class PositionsRestartInChunks(Twin):
         return torch.arange(new) if new > 1 else torch.arange(past, past + new)
 
 
-@plant("positions", "positions.after_past[steps_from_empty]")
+@plant(
+    "positions",
+    "positions.after_past[steps_from_empty]",
+    mend="Start at the past length itself: the token after p others has position p.",
+)
 class PositionOneTooLarge(Twin):
     """After a past, positions count from past + 1."""
 
@@ -32,7 +44,7 @@ class PositionOneTooLarge(Twin):
         return super().positions(past + (past > 0), new, config) % config.n_positions
 
 
-@plant("positions", "cache.decode[5]")
+@plant("positions", "cache.decode[5]", mend="Add the past length once.")
 class PastAddedTwice(Twin):
     """The past length is added to positions that already have it."""
 
@@ -40,7 +52,7 @@ class PastAddedTwice(Twin):
         return torch.arange(2 * past, 2 * past + new) % config.n_positions
 
 
-@plant("positions", "positions.uncached")
+@plant("positions", "positions.uncached", mend="Count positions from 0.")
 class PositionsFromOne(Twin):
     """Positions count from 1, and the last two share one."""
 
@@ -48,7 +60,7 @@ class PositionsFromOne(Twin):
         return torch.arange(past + 1, past + new + 1).clamp(max=config.n_positions - 1)
 
 
-@plant("positions", "cache.prefill[1]")
+@plant("positions", "cache.prefill[1]", mend="Add wpe for an input of one token too.")
 class NoPositionForOneToken(Twin):
     """An input of one token gets no position."""
 
@@ -57,7 +69,7 @@ class NoPositionForOneToken(Twin):
         return x if input_ids.shape[1] > 1 else model["wte.weight"][input_ids]
 
 
-@plant("positions", "positions.explicit")
+@plant("positions", "positions.explicit", mend="Look up wpe at position_ids where they are given.")
 class PositionIdsIgnored(Twin):
     """position_ids is accepted and not used."""
 
@@ -65,7 +77,7 @@ class PositionIdsIgnored(Twin):
         return super().forward(model, input_ids)
 
 
-@plant("mask with a cache", "causality.future_ids_cached[prefill]")
+@plant("mask with a cache", "causality.future_ids_cached[prefill]", mend="Mask the prefill as without a cache.")
 class NoMaskWithACache(Twin):
     """The mask is applied only when no cache is given, so that the prefill sees the future."""
 
@@ -73,7 +85,12 @@ class NoMaskWithACache(Twin):
         return torch.ones(new, past + new, dtype=torch.bool)
 
 
-@plant("mask with a cache", "cache.chunked[uneven]", "causality.future_ids_cached[chunk]")
+@plant(
+    "mask with a cache",
+    "cache.chunked[uneven]",
+    "causality.future_ids_cached[chunk]",
+    mend="Let new token i see the past and the new tokens up to i: tril(diagonal=past).",
+)
 class NoMaskWithAPast(Twin):
     """The mask is left out as soon as there is a past."""
 
@@ -81,7 +98,7 @@ class NoMaskWithAPast(Twin):
         return torch.ones(new, past + new, dtype=torch.bool) if past else self.visible(past, new)
 
 
-@plant("mask with a cache", "cache.decode[12]")
+@plant("mask with a cache", "cache.decode[12]", mend="Let the triangle end at the last key: tril(diagonal=past).")
 class TopLeftMask(Twin):
     """The triangle starts at the first key: is_causal=True with fewer queries than keys."""
 
@@ -89,16 +106,24 @@ class TopLeftMask(Twin):
         return torch.ones(new, past + new, dtype=torch.bool).tril()
 
 
-@plant("mask with a cache", "cache.every_split")
+@plant(
+    "mask with a cache",
+    "cache.every_split",
+    mend="Let the triangle end at the last key: with a past, is_causal=True is another mask.",
+)
 class TopLeftMaskInChunks(Twin):
-    """The same, but one token sees everything: is_causal=T > 1."""
+    """In chunks the triangle starts at the first key, and one token sees everything: is_causal=T > 1."""
 
     def visible_with_cache(self, past, new, pairs):
         visible = torch.ones(new, past + new, dtype=torch.bool)
         return visible.tril() if new > 1 else visible
 
 
-@plant("mask with a cache", "cache.capacity[n_positions]")
+@plant(
+    "mask with a cache",
+    "cache.capacity[n_positions]",
+    mend="Attend to the filled slots only: cut the buffers to past + T, or mask the rest.",
+)
 class ZeroSlotsVisible(Twin):
     """Slots that are not filled take part, with keys and values of zero."""
 
@@ -110,7 +135,7 @@ class ZeroSlotsVisible(Twin):
         return torch.nn.functional.pad(self.visible(past, new), (0, unfilled), value=True)
 
 
-@plant("mask with a cache", "cache.unused_slots")
+@plant("mask with a cache", "cache.unused_slots", mend="Cut keys and values to past + T slots.")
 class OneSlotTooMany(Twin):
     """One slot more than is filled is visible."""
 
@@ -122,7 +147,9 @@ class OneSlotTooMany(Twin):
         return torch.nn.functional.pad(self.visible(past, new), (0, extra), value=True)
 
 
-@plant("mask with a cache", "cache.every_partition")
+@plant(
+    "mask with a cache", "cache.every_partition", mend="Make the mask from the past length, not from a count of calls."
+)
 class NoMaskInTheThirdChunk(Twin):
     """From the third chunk on, the mask is left out."""
 
@@ -141,7 +168,7 @@ class NoMaskInTheThirdChunk(Twin):
         return torch.ones_like(visible) if self.calls > 2 else visible
 
 
-@plant("cache store", "cache.contents[prefill]")
+@plant("cache store", "cache.contents[prefill]", mend="Keep keys and values in the model's precision.")
 class CacheInBfloat16(Twin):
     """Keys and values are rounded to bfloat16 on their way into the cache."""
 
@@ -149,7 +176,7 @@ class CacheInBfloat16(Twin):
         return super().store(pair, k.bfloat16().to(k.dtype), v.bfloat16().to(v.dtype), slots)
 
 
-@plant("cache store", "cache.precision")
+@plant("cache store", "cache.precision", mend="Make the buffers in the dtype of the weights.")
 class CacheInFloat64(Twin):
     """The cache is float64 whatever the model is, and read back rounded."""
 
@@ -163,7 +190,7 @@ class CacheInFloat64(Twin):
         return keys.to(k.dtype), values.to(v.dtype)
 
 
-@plant("cache store", "dtype.cache_precision[float16]")
+@plant("cache store", "dtype.cache_precision[float16]", mend="Make the buffers in the dtype of the weights.")
 class CacheInFloat32(CacheInFloat64):
     """The cache is float32 in a half-precision model too."""
 
@@ -177,7 +204,7 @@ class CacheInFloat32(CacheInFloat64):
         return keys.to(k.dtype), values.to(v.dtype)
 
 
-@plant("dtype", "dtype.cached[bfloat16]")
+@plant("dtype", "dtype.cached[bfloat16]", mend="Convert with to(dtype); view(dtype) reinterprets the bits.")
 class CacheBitsReinterpreted(Twin):
     """Half-precision keys are stored as the bits of the other half precision."""
 
@@ -187,7 +214,7 @@ class CacheBitsReinterpreted(Twin):
         return super().store(pair, k, v, slots)
 
 
-@plant("cache store", "cache.contents[chunks]")
+@plant("cache store", "cache.contents[chunks]", mend="Write first and move the counter on afterwards.")
 class FirstSlotEmpty(Twin):
     """The counter moves on before the first write, so that slot 0 stays zero."""
 
@@ -197,7 +224,7 @@ class FirstSlotEmpty(Twin):
         return keys, values
 
 
-@plant("cache store", "cache.token_by_token")
+@plant("cache store", "cache.token_by_token", mend="Give each layer keys and values of its own.")
 class OneCacheForAllLayers(Twin):
     """Every layer writes into the first layer's buffers."""
 
@@ -205,7 +232,7 @@ class OneCacheForAllLayers(Twin):
         return super().filled(cache, length)[:1] * len(cache.pairs)
 
 
-@plant("cache store", "cache.chunked[even]")
+@plant("cache store", "cache.chunked[even]", mend="Append the new keys and values: cat((old, new), dim=2).")
 class NewInFrontOfOld(Twin):
     """New keys and values are put in front of the old ones, while the mask counts from the old."""
 
@@ -215,7 +242,7 @@ class NewInFrontOfOld(Twin):
         return keys.roll(new, dims=2), values.roll(new, dims=2)
 
 
-@plant("cache store", "cache.decode[1]")
+@plant("cache store", "cache.decode[1]", mend="Return keys and values in the order in which they are unpacked.")
 class KeysAndValuesExchanged(Twin):
     """With a past, keys are read as values."""
 
@@ -224,7 +251,7 @@ class KeysAndValuesExchanged(Twin):
         return (values, keys) if keys.shape[2] > k.shape[2] else (keys, values)
 
 
-@plant("cache store", "greedy.step_by_step")
+@plant("cache store", "greedy.step_by_step", mend="Store the new key and value before attending.")
 class CurrentTokenUnseen(Twin):
     """A step attends to the past only: its own key and value are not in it yet."""
 
@@ -233,7 +260,7 @@ class CurrentTokenUnseen(Twin):
         return visible & (torch.arange(past + new) < past) if past else visible
 
 
-@plant("batch", "cache.batch")
+@plant("batch", "cache.batch", mend="Read every row's own cache: do not index or expand the batch axis.")
 class FirstRowForAll(Twin):
     """All rows read the first row's cache."""
 
@@ -242,7 +269,7 @@ class FirstRowForAll(Twin):
         return keys[:1].expand_as(keys), values[:1].expand_as(values)
 
 
-@plant("limits", "cache.filled_up")
+@plant("limits", "cache.filled_up", mend="Make room for max_length tokens, and raise when it is full.")
 class LastSlotNeverUsed(Twin):
     """The cache holds one token less than asked for, and goes on silently: the last write hits the slot before."""
 
@@ -250,7 +277,7 @@ class LastSlotNeverUsed(Twin):
         return super().slots(past, new).clamp(max=38)
 
 
-@plant("positions", "cache.long_sequence")
+@plant("positions", "cache.long_sequence", mend="Keep positions as integers.")
 class PositionsInABfloat16(Twin):
     """Far into a sequence positions are counted in bfloat16, and rounded."""
 
@@ -259,7 +286,7 @@ class PositionsInABfloat16(Twin):
         return (exact.bfloat16() * 3 / 3).long().clamp(max=config.n_positions - 1) if past > 64 else exact
 
 
-@plant("mask with a cache", "cache.float64")
+@plant("mask with a cache", "cache.float64", mend="Use one mask for every precision.")
 class TopLeftMaskInFloat64(Twin):
     """The float64 path has the triangle at the first key."""
 

@@ -10,7 +10,11 @@ from conformance.faults import plant
 from conformance.twin import Twin, TwinModel
 
 
-@plant("compile", "compile.new_weights")
+@plant(
+    "compile",
+    "compile.new_weights",
+    mend="Compile a function that reads the weights from the model, not copies of them.",
+)
 class FrozenWeights(Twin):
     """The compiled model keeps the weights it had when it was compiled."""
 
@@ -41,7 +45,7 @@ class OtherWhenCompiled(Twin):
         return twin
 
 
-@plant("compile", "compile.uncached")
+@plant("compile", "compile.uncached", mend="Keep the scale of attention in what replaces it in the compiled graph.")
 class CompiledScaleWrong(OtherWhenCompiled):
     """A fused pattern with the wrong scale replaces attention in the compiled graph without a cache."""
 
@@ -49,7 +53,7 @@ class CompiledScaleWrong(OtherWhenCompiled):
         return pairs is None
 
 
-@plant("compile", "compile.cached")
+@plant("compile", "compile.cached", mend="Use the same scale in the graph for one token as elsewhere.")
 class CompiledStepWrong(OtherWhenCompiled):
     """The compiled graph for one token has the wrong scale."""
 
@@ -57,23 +61,23 @@ class CompiledStepWrong(OtherWhenCompiled):
         return pairs is not None and input_ids.shape[1] == 1
 
 
-@plant("compile", "compile.greedy[cached]")
+@plant("compile", "compile.greedy[cached]", mend="Use the same scale in the graph that generates as elsewhere.")
 class CompiledGenerationWrong(OtherWhenCompiled):
-    """The same, seen in the tokens."""
+    """The compiled graph that generates with a cache has the wrong scale."""
 
     def affects(self, pairs, input_ids):
         return pairs is not None
 
 
-@plant("compile", "compile.greedy[uncached]")
+@plant("compile", "compile.greedy[uncached]", mend="Use the same scale in the graph that generates as elsewhere.")
 class CompiledGenerationWrongUncached(OtherWhenCompiled):
-    """The same without a cache."""
+    """The compiled graph that generates without a cache has the wrong scale."""
 
     def affects(self, pairs, input_ids):
         return pairs is None
 
 
-@plant("compile", "compile.graphs")
+@plant("compile", "compile.graphs", mend="Hand the past length to the graph as a tensor.")
 class GraphPerStep(Twin):
     """The past length is a number of the graph, which is compiled anew for each step."""
 

@@ -6,7 +6,7 @@ from conformance.faults import plant
 from conformance.twin import Twin
 
 
-@plant("loop", "greedy.tokens[1x5-cached]")
+@plant("loop", "greedy.tokens[1x5-cached]", mend="Take the first new token from the prefill's own logits.")
 class LastPromptTokenTwice(Twin):
     """After the prefill the last prompt token is fed once more."""
 
@@ -26,7 +26,7 @@ class RoomyCache(Twin):
         return super().positions(past, new, config) % config.n_positions
 
 
-@plant("loop", "greedy.tokens[1x13-cached]")
+@plant("loop", "greedy.tokens[1x13-cached]", mend="Feed the cache the newest token only.")
 class WholeSequenceFedAgain(RoomyCache):
     """The whole sequence is fed into a cache that already holds it."""
 
@@ -34,7 +34,7 @@ class WholeSequenceFedAgain(RoomyCache):
         return ids
 
 
-@plant("loop", "greedy.tokens[3x7-cached]")
+@plant("loop", "greedy.tokens[3x7-cached]", mend="Read the next token from the last position: logits[:, -1].")
 class LogitsOfTheFirstPosition(Twin):
     """The next token is read from the first position of what was fed."""
 
@@ -42,7 +42,7 @@ class LogitsOfTheFirstPosition(Twin):
         return logits[:, 0]
 
 
-@plant("loop", "greedy.tokens[1x5-uncached]")
+@plant("loop", "greedy.tokens[1x5-uncached]", mend="Feed the whole sequence when there is no cache.")
 class UncachedSeesOneToken(Twin):
     """Without a cache only the last token is fed."""
 
@@ -50,7 +50,7 @@ class UncachedSeesOneToken(Twin):
         return ids[:, -1:]
 
 
-@plant("loop", "greedy.tokens[1x1-uncached]")
+@plant("loop", "greedy.tokens[1x1-uncached]", mend="Crop nothing that fits into n_positions.")
 class UncachedLosesTheFirst(Twin):
     """Without a cache the sequence is cropped to its last ten tokens."""
 
@@ -58,7 +58,7 @@ class UncachedLosesTheFirst(Twin):
         return ids[:, -10:]
 
 
-@plant("loop", "greedy.no_new_tokens[cached]")
+@plant("loop", "greedy.no_new_tokens[cached]", mend="Return the prompt when max_new_tokens is 0.")
 class AtLeastOneToken(Twin):
     """A token is generated even when none is asked for."""
 
@@ -66,7 +66,11 @@ class AtLeastOneToken(Twin):
         return super().generate(model, input_ids, max(1, max_new_tokens), **arguments)
 
 
-@plant("loop", "greedy.one_new_token[uncached]")
+@plant(
+    "loop",
+    "greedy.one_new_token[uncached]",
+    mend="Generate max_new_tokens tokens, the prefill's prediction being the first.",
+)
 class OneTokenTooFew(Twin):
     """The prompt's own prediction is counted as a step of the loop that follows."""
 
@@ -74,7 +78,12 @@ class OneTokenTooFew(Twin):
         return super().generate(model, input_ids, max(0, max_new_tokens - 1), **arguments)
 
 
-@plant("loop", "greedy.up_to_n_positions[cached]", raises=True)
+@plant(
+    "loop",
+    "greedy.up_to_n_positions[cached]",
+    raises=True,
+    mend="Accept prompt and new tokens up to n_positions together.",
+)
 class OnePositionUnused(Twin):
     """Prompt and new tokens have to stay below n_positions."""
 
@@ -82,7 +91,7 @@ class OnePositionUnused(Twin):
         super().check_room(model, total + 1)
 
 
-@plant("loop", "greedy.twice[cached]")
+@plant("loop", "greedy.twice[cached]", mend="Start each generation with an empty cache.")
 class SecondGenerationStale(RoomyCache):
     """generate keeps its cache, with its length, for the next call."""
 
@@ -92,7 +101,7 @@ class SecondGenerationStale(RoomyCache):
         return model.kept
 
 
-@plant("loop", "greedy.stop_token[uncached]")
+@plant("loop", "greedy.stop_token[uncached]", mend="End when every row has stopped, not when one has.")
 class FirstRowStopsAll(Twin):
     """The whole batch ends when one row has stopped."""
 
@@ -100,7 +109,7 @@ class FirstRowStopsAll(Twin):
         return bool(stopped.any())
 
 
-@plant("loop", "greedy.stop_token[cached]")
+@plant("loop", "greedy.stop_token[cached]", mend="Fill a stopped row up with the stop token.")
 class StoppedRowsGoOn(Twin):
     """A row that has stopped goes on with new tokens."""
 

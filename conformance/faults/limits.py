@@ -8,7 +8,7 @@ from conformance.faults import plant
 from conformance.twin import Twin
 
 
-@plant("limits", "limits.one_too_many")
+@plant("limits", "limits.one_too_many", mend="Raise when more than n_positions tokens are given.")
 class PositionsWrap(Twin):
     """Beyond n_positions, positions begin again at 0."""
 
@@ -19,7 +19,12 @@ class PositionsWrap(Twin):
         return super().positions(past, new, config) % config.n_positions
 
 
-@plant("limits", "logits.full_sequence[n_positions]", raises=True)
+@plant(
+    "limits",
+    "logits.full_sequence[n_positions]",
+    raises=True,
+    mend="Refuse only more than n_positions tokens: > in place of >=.",
+)
 class LastPositionRefused(Twin):
     """A sequence of exactly n_positions is refused."""
 
@@ -27,7 +32,7 @@ class LastPositionRefused(Twin):
         return super().most(model, cache) - 1
 
 
-@plant("limits", "limits.cache_beyond_n_positions[step]")
+@plant("limits", "limits.cache_beyond_n_positions[step]", mend="Raise when the cache is full.")
 class LastPositionRepeated(Twin):
     """A full cache goes on at its last slot and position."""
 
@@ -44,7 +49,12 @@ class LastPositionRepeated(Twin):
         return super().visible_with_cache(past, new, pairs)[:, : pairs[0][0].shape[2]]
 
 
-@plant("limits", "limits.cache_beyond_n_positions[chunk]", "limits.cache_beyond_n_positions[prefill]")
+@plant(
+    "limits",
+    "limits.cache_beyond_n_positions[chunk]",
+    "limits.cache_beyond_n_positions[prefill]",
+    mend="Raise when a chunk does not fit into the cache.",
+)
 class ChunkCutOff(Twin):
     """What does not fit into the cache is dropped, and its logits are zeros."""
 
@@ -56,7 +66,11 @@ class ChunkCutOff(Twin):
         return torch.nn.functional.pad(logits, (0, 0, 0, input_ids.shape[1] - room)), cache
 
 
-@plant("limits", "limits.cache_beyond_max_length[step]")
+@plant(
+    "limits",
+    "limits.cache_beyond_max_length[step]",
+    mend="Raise when the cache is full: absolute positions cannot slide.",
+)
 class OldestSlotOverwritten(Twin):
     """A full cache overwrites its oldest slot."""
 
@@ -74,7 +88,11 @@ class OldestSlotOverwritten(Twin):
         return super().visible_with_cache(past, new, pairs)[:, : self.capacity]
 
 
-@plant("limits", "limits.generate_beyond_n_positions[uncached]")
+@plant(
+    "limits",
+    "limits.generate_beyond_n_positions[uncached]",
+    mend="Raise when prompt and new tokens do not fit into n_positions.",
+)
 class GenerateCrops(Twin):
     """generate crops the prompt to what fits, without a word."""
 
@@ -85,7 +103,11 @@ class GenerateCrops(Twin):
         return ids[:, -40:]
 
 
-@plant("limits", "limits.generate_beyond_n_positions[cached]")
+@plant(
+    "limits",
+    "limits.generate_beyond_n_positions[cached]",
+    mend="Raise when prompt and new tokens do not fit into n_positions.",
+)
 class GenerateStopsShort(Twin):
     """generate ends early when there is no room, without a word."""
 
@@ -99,12 +121,17 @@ class Unchecked(Twin):
         """Refuse nothing."""
 
 
-@plant("limits", "limits.id_out_of_range[negative]", "limits.empty_input")
+@plant(
+    "limits",
+    "limits.id_out_of_range[negative]",
+    "limits.empty_input",
+    mend="Raise for negative ids and for empty input.",
+)
 class InputUnchecked(Unchecked):
     """Input is taken as it comes: -1 is the last row of the embedding, and no tokens give no logits."""
 
 
-@plant("limits", "limits.id_out_of_range[vocab_size]")
+@plant("limits", "limits.id_out_of_range[vocab_size]", mend="Raise for ids of vocab_size or more.")
 class IdsClipped(Unchecked):
     """Ids beyond the vocabulary are clipped to the last one."""
 
@@ -112,7 +139,7 @@ class IdsClipped(Unchecked):
         return super().embed(model, input_ids.clamp(max=model.config.vocab_size - 1), positions)
 
 
-@plant("limits", "limits.wrong_dtype")
+@plant("limits", "limits.wrong_dtype", mend="Raise for ids that are no integers.")
 class FloatIdsTruncated(Unchecked):
     """Floating-point ids are cut to integers."""
 
@@ -120,7 +147,7 @@ class FloatIdsTruncated(Unchecked):
         return super().embed(model, input_ids.long(), positions)
 
 
-@plant("limits", "limits.wrong_rank")
+@plant("limits", "limits.wrong_rank", mend="Raise unless ids have two axes, [B, T].")
 class OneAxisTakenForABatch(Unchecked):
     """Ids without a batch axis are taken for a batch of one-token sequences."""
 
@@ -134,12 +161,14 @@ class UncheckedWithACache(Twin):
             super().check(model, input_ids, past, cache)
 
 
-@plant("limits", "limits.wrong_extend[negative]", "limits.wrong_extend[empty]")
+@plant(
+    "limits", "limits.wrong_extend[negative]", "limits.wrong_extend[empty]", mend="Check ids with a cache as without."
+)
 class InputUncheckedWithACache(UncheckedWithACache):
     """With a cache, input is taken as it comes: -1 is the last row of the embedding, no tokens give no logits."""
 
 
-@plant("limits", "limits.wrong_extend[vocab_size]")
+@plant("limits", "limits.wrong_extend[vocab_size]", mend="Raise for ids of vocab_size or more with a cache too.")
 class IdsClippedWithACache(UncheckedWithACache):
     """With a cache, ids beyond the vocabulary are clipped to the last one."""
 
@@ -147,7 +176,7 @@ class IdsClippedWithACache(UncheckedWithACache):
         return super().embed(model, input_ids.clamp(max=model.config.vocab_size - 1), positions)
 
 
-@plant("limits", "limits.wrong_extend[float]")
+@plant("limits", "limits.wrong_extend[float]", mend="Raise for ids that are no integers with a cache too.")
 class FloatIdsWithACache(UncheckedWithACache):
     """With a cache, floating-point ids are cut to integers."""
 
@@ -155,7 +184,7 @@ class FloatIdsWithACache(UncheckedWithACache):
         return super().embed(model, input_ids.long(), positions)
 
 
-@plant("limits", "limits.wrong_extend[other_rows]")
+@plant("limits", "limits.wrong_extend[other_rows]", mend="Raise when the number of rows is not the cache's.")
 class OneRowForTwo(Twin):
     """Rows that the cache was not made for are computed with the first row's past."""
 
@@ -164,7 +193,7 @@ class OneRowForTwo(Twin):
         return super().store((keys, values), k, v, slots)
 
 
-@plant("limits", "limits.wrong_prompt[vocab_size]")
+@plant("limits", "limits.wrong_prompt[vocab_size]", mend="Raise for ids outside the vocabulary in generate too.")
 class PromptClipped(Twin):
     """generate clips the ids of its prompt."""
 

@@ -8,7 +8,7 @@ from conformance.faults import plant
 from conformance.twin import Twin
 
 
-@plant("mask", "causality.future_ids[5]")
+@plant("mask", "causality.future_ids[5]", mend="Set the scores of later tokens to -inf before the softmax.")
 class NoMask(Twin):
     """Every position sees the whole sequence."""
 
@@ -16,7 +16,7 @@ class NoMask(Twin):
         return torch.ones(new, past + new, dtype=torch.bool)
 
 
-@plant("mask", "causality.future_ids[12]")
+@plant("mask", "causality.future_ids[12]", mend="Mask from the first diagonal above the main one: triu(diagonal=1).")
 class OneFutureToken(Twin):
     """The diagonal is one off: each position sees the next."""
 
@@ -24,7 +24,7 @@ class OneFutureToken(Twin):
         return torch.arange(past, past + new)[:, None] + 1 >= torch.arange(past + new)
 
 
-@plant("mask", "logits.full_sequence[13]")
+@plant("mask", "logits.full_sequence[13]", mend="Let each position see all positions before it.")
 class ShortWindow(Twin):
     """A position sees eight tokens back and no more."""
 
@@ -33,7 +33,7 @@ class ShortWindow(Twin):
         return (distance >= 0) & (distance < 8)
 
 
-@plant("mask", "causality.extreme_scores")
+@plant("mask", "causality.extreme_scores", mend="Fill masked scores with -inf, or the smallest number of their dtype.")
 class FiniteFill(Twin):
     """Masked scores become -10,000, which real scores can undercut."""
 
@@ -41,7 +41,7 @@ class FiniteFill(Twin):
         return scores.masked_fill(~visible, -1e4)
 
 
-@plant("batch", "logits.batch")
+@plant("batch", "logits.batch", mend="Count positions from 0 in every row, and keep the batch axis apart.")
 class RowsAsOneSequence(Twin):
     """Positions go on from row to row, as if the batch were one sequence."""
 
@@ -51,7 +51,7 @@ class RowsAsOneSequence(Twin):
         return super().embed(model, input_ids, shifted)
 
 
-@plant("batch", "logits.rows_independent")
+@plant("batch", "logits.rows_independent", mend="Scale each row by its own values.")
 class NormOverTheBatch(Twin):
     """The largest activation of the whole batch scales each row, as a shared quantisation does."""
 
@@ -60,7 +60,7 @@ class NormOverTheBatch(Twin):
         return super().head(model, (x / largest * 127).round() / 127 * largest)
 
 
-@plant("mask", "logits.long_sequence")
+@plant("mask", "logits.long_sequence", mend="Let each position see all positions before it.")
 class WindowOf64(Twin):
     """A position sees 64 tokens back and no more, which short sequences hide."""
 

@@ -9,7 +9,9 @@ from conformance.shapes import TINY
 from conformance.twin import Twin, TwinCache
 
 
-@plant("reset", "isolation.reset[shorter_after_longer]")
+@plant(
+    "reset", "isolation.reset[shorter_after_longer]", mend="Set the past length to 0 in reset_cache, in every layer."
+)
 class ResetDoesNothing(Twin):
     """reset_cache returns the cache as it is."""
 
@@ -17,7 +19,7 @@ class ResetDoesNothing(Twin):
         return cache
 
 
-@plant("reset", "isolation.reset[longer_after_shorter]")
+@plant("reset", "isolation.reset[longer_after_shorter]", mend="Overwrite slots: do not add to what they hold.")
 class ResetKeepsValues(Twin):
     """After a reset the old values are added to the new ones."""
 
@@ -35,7 +37,7 @@ class ResetKeepsValues(Twin):
         return super().store(pair, k, v if stale is None else v + stale[:, :, slots], slots)
 
 
-@plant("reset", "positions.start_over")
+@plant("reset", "positions.start_over", mend="Reset the position counter with the cache.")
 class CounterNotReset(Twin):
     """The position counter survives a reset."""
 
@@ -56,7 +58,7 @@ class CounterNotReset(Twin):
         return super().forward(model, input_ids)
 
 
-@plant("reset", "isolation.a_b_a")
+@plant("reset", "isolation.a_b_a", mend="Carry out every reset, whatever was reset before.")
 class ThirdRunStale(Twin):
     """The second reset is not carried out."""
 
@@ -65,7 +67,7 @@ class ThirdRunStale(Twin):
         return cache if cache.resets == 2 else super().reset_cache(model, cache)
 
 
-@plant("reset", "isolation.new_cache")
+@plant("reset", "isolation.new_cache", mend="Return an empty cache from init_cache: reset the one inside the model.")
 class CacheOfTheModel(Twin):
     """There is one cache, inside the model, and asking for a new one gives it as it is."""
 
@@ -75,7 +77,7 @@ class CacheOfTheModel(Twin):
         return model.cache
 
 
-@plant("reset", "isolation.uncached_after_cached")
+@plant("reset", "isolation.uncached_after_cached", mend="Count positions from 0 where no cache is given.")
 class UncachedGoesOn(Twin):
     """A call without a cache starts where the last cached run ended."""
 
@@ -90,7 +92,7 @@ class UncachedGoesOn(Twin):
         return super().forward(model, input_ids, positions)
 
 
-@plant("reset", "isolation.uncached_in_the_middle")
+@plant("reset", "isolation.uncached_in_the_middle", mend="Leave the cache alone where none is given.")
 class UncachedClearsTheCache(Twin):
     """A call without a cache resets the cache that is in use."""
 
@@ -104,7 +106,7 @@ class UncachedClearsTheCache(Twin):
         return super().forward(model, input_ids)
 
 
-@plant("reset", "isolation.after_an_error")
+@plant("reset", "isolation.after_an_error", mend="Check the input first, and let a reset forget everything.")
 class HalfWritten(Twin):
     """A call counts its tokens before it looks at them, and a reset forgets only what was finished."""
 
@@ -120,7 +122,7 @@ class HalfWritten(Twin):
         return cache
 
 
-@plant("aliasing", "isolation.interleaved_caches")
+@plant("aliasing", "isolation.interleaved_caches", mend="Make new buffers for each cache.")
 class CachesShareBuffers(Twin):
     """Caches of one model share their buffers."""
 
@@ -132,7 +134,7 @@ class CachesShareBuffers(Twin):
         return cache
 
 
-@plant("aliasing", "isolation.interleaved_models")
+@plant("aliasing", "isolation.interleaved_models", mend="Make buffers for each cache, not for the class.")
 class ModelsShareBuffers(Twin):
     """Caches of all models share their buffers."""
 
@@ -144,7 +146,7 @@ class ModelsShareBuffers(Twin):
         return cache
 
 
-@plant("aliasing", "isolation.logits_stay")
+@plant("aliasing", "isolation.logits_stay", mend="Return a tensor that no later call writes to.")
 class LogitsInOneBuffer(Twin):
     """The logits are a view of a buffer that the next call overwrites."""
 
@@ -157,7 +159,7 @@ class LogitsInOneBuffer(Twin):
         return buffer
 
 
-@plant("aliasing", "isolation.generate_leaves_caches_alone")
+@plant("aliasing", "isolation.generate_leaves_caches_alone", mend="Make a cache of its own for each generation.")
 class GenerateUsesTheLastCache(Twin):
     """generate runs in the cache that was made last, after resetting it."""
 
@@ -173,7 +175,7 @@ class GenerateUsesTheLastCache(Twin):
         return cache
 
 
-@plant("roll-back", "rollback.truncate[5]")
+@plant("roll-back", "rollback.truncate[5]", mend="Set the past length in truncate_cache, and cut what is read.")
 class TruncateDoesNothing(Twin):
     """truncate_cache returns the cache as it is."""
 
@@ -181,7 +183,7 @@ class TruncateDoesNothing(Twin):
         return cache
 
 
-@plant("roll-back", "rollback.truncate[all]")
+@plant("roll-back", "rollback.truncate[all]", mend="Keep the first length tokens.")
 class TruncateEmpties(Twin):
     """truncate_cache forgets every token."""
 
@@ -189,7 +191,7 @@ class TruncateEmpties(Twin):
         return super().truncate_cache(model, cache, 0)
 
 
-@plant("roll-back", "rollback.truncate[8]")
+@plant("roll-back", "rollback.truncate[8]", mend="Keep length tokens: slots 0 to length - 1.")
 class TruncateKeepsOneTooFew(Twin):
     """One token more than asked for is forgotten."""
 
@@ -197,7 +199,7 @@ class TruncateKeepsOneTooFew(Twin):
         return super().truncate_cache(model, cache, length - 1)
 
 
-@plant("batch", "isolation.batch_size_changes", raises=True)
+@plant("batch", "isolation.batch_size_changes", raises=True, mend="Make buffers for the batch size that is asked for.")
 class BuffersOfTheFirstCall(Twin):
     """The buffers are made for the first batch size and kept."""
 
@@ -207,7 +209,7 @@ class BuffersOfTheFirstCall(Twin):
         return TwinCache(model, model.rows, max_length)
 
 
-@plant("reset", "isolation.reset[after_full]")
+@plant("reset", "isolation.reset[after_full]", mend="Set the past length to 0 whatever it was.")
 class FullCacheNotReset(Twin):
     """A cache that is exactly full is not reset: what is compared is the slot that would come next."""
 
@@ -220,7 +222,7 @@ class FullCacheNotReset(Twin):
         return super().extend(model, input_ids, cache)
 
 
-@plant("reset", "isolation.capacity_changes")
+@plant("reset", "isolation.capacity_changes", mend="Make buffers for the max_length that is asked for.")
 class CapacityOfTheFirstCache(Twin):
     """The first cache's capacity holds for all: later tokens fall on its last slot."""
 

@@ -11,7 +11,11 @@ from conformance.reference import huggingface_model
 from conformance.twin import Twin, TwinModel
 
 
-@plant("weight layout", "logits.full_sequence[1]")
+@plant(
+    "weight layout",
+    "logits.full_sequence[1]",
+    mend="Load attn.c_proj.weight as the other matrices: [in, out] in the checkpoint.",
+)
 class SquareProjectionTransposed(Twin):
     """Attention's output projection is square, so loading it [out, in] goes unnoticed."""
 
@@ -19,7 +23,7 @@ class SquareProjectionTransposed(Twin):
         return {name: tensor.T if "attn.c_proj.weight" in name else tensor for name, tensor in weights.items()}
 
 
-@plant("weight layout", "logits.full_sequence[2]")
+@plant("weight layout", "logits.full_sequence[2]", mend="Split the fused projection into q, k, v, in this order.")
 class QueriesAndKeysSwapped(Twin):
     """The fused projection is taken for k, q, v."""
 
@@ -28,7 +32,7 @@ class QueriesAndKeysSwapped(Twin):
         return q, k, v
 
 
-@plant("weight layout", "logits.full_sequence[2]")
+@plant("weight layout", "logits.full_sequence[2]", mend="View as [B, T, H, D], then transpose to [B, H, T, D].")
 class HeadsSplitByView(Twin):
     """The head axis is viewed in front of the tokens without a transpose."""
 
@@ -36,7 +40,7 @@ class HeadsSplitByView(Twin):
         return x.reshape(x.shape[0], n_head, x.shape[1], -1)
 
 
-@plant("weight layout", "logits.full_sequence[2]")
+@plant("weight layout", "logits.full_sequence[2]", mend="Transpose back to [B, T, H, D] before joining the heads.")
 class HeadsMergedByView(Twin):
     """Heads are joined by a reshape without moving the head axis back."""
 
@@ -44,7 +48,7 @@ class HeadsMergedByView(Twin):
         return x.reshape(x.shape[0], x.shape[2], -1)
 
 
-@plant("weight layout", "logits.every_id")
+@plant("weight layout", "logits.every_id", mend="Make the embedding without padding_idx.")
 class PaddingRow(Twin):
     """Row 0 of the embedding is zeroed, as padding_idx=0 does."""
 
@@ -53,7 +57,11 @@ class PaddingRow(Twin):
         return weights
 
 
-@plant("parameters", "weights.every_tensor_used")
+@plant(
+    "parameters",
+    "weights.every_tensor_used",
+    mend="Load every ln_1, ln_2 and ln_f, weight and bias; load strictly to see what is missing.",
+)
 class LayerNormsNotLoaded(Twin):
     """LayerNorms keep the values they were initialised with."""
 
@@ -61,7 +69,7 @@ class LayerNormsNotLoaded(Twin):
         return nn.functional.layer_norm(x, x.shape[-1:], eps=model.config.layer_norm_epsilon)
 
 
-@plant("parameters", "weights.every_tensor_used")
+@plant("parameters", "weights.every_tensor_used", mend="Give the fused projection its bias: qkv_bias=True.")
 class NoBiasInAttention(Twin):
     """qkv_bias=False: the bias of the fused projection is left out."""
 
@@ -70,7 +78,7 @@ class NoBiasInAttention(Twin):
         return product if name.endswith("c_attn") else product + model[f"{name}.bias"]
 
 
-@plant("parameters", "weights.every_tensor_used")
+@plant("parameters", "weights.every_tensor_used", mend="Let the feed-forward half read through ln_2.")
 class FirstNormUsedTwice(Twin):
     """The feed-forward half reads through ln_1."""
 
@@ -78,7 +86,7 @@ class FirstNormUsedTwice(Twin):
         return super().layer_norm(x, model, name.replace("ln_2", "ln_1"))
 
 
-@plant("parameters", "weights.head_has_no_bias")
+@plant("parameters", "weights.head_has_no_bias", mend="Make the output layer without a bias.")
 class StrayHeadBias(Twin):
     """The output layer has a bias that no checkpoint fills."""
 
@@ -86,7 +94,7 @@ class StrayHeadBias(Twin):
         return super().head(model, x) + 0.1 * torch.linspace(-1, 1, model.config.vocab_size, dtype=x.dtype)
 
 
-@plant("parameters", "weights.head_is_tied")
+@plant("parameters", "weights.head_is_tied", mend="Use wte as the output layer's weight, after loading.")
 class HeadOfItsOwn(Twin):
     """The head is initialised, not tied to the embedding."""
 
@@ -99,7 +107,11 @@ class HeadOfItsOwn(Twin):
         return x @ model["head"].T
 
 
-@plant("parameters", "weights.checkpoint_forms[no_head]")
+@plant(
+    "parameters",
+    "weights.checkpoint_forms[no_head]",
+    mend="Tie the head to wte whether or not the checkpoint has lm_head.weight.",
+)
 class HeadNotTiedWithoutATensor(Twin):
     """The head is read from the checkpoint, and left at zero where the checkpoint does not repeat it."""
 
@@ -111,7 +123,7 @@ class HeadNotTiedWithoutATensor(Twin):
         return x @ (model["lm_head.weight"] if "lm_head/weight" in names else 0 * model["wte.weight"]).T
 
 
-@plant("parameters", "weights.checkpoint_forms[mask_buffers]")
+@plant("parameters", "weights.checkpoint_forms[mask_buffers]", mend="Pass over attn.bias and attn.masked_bias.")
 class MaskTakenForABias(Twin):
     """attn.bias of an old checkpoint, the causal mask, is added to the attention's output as if it were a bias."""
 
@@ -124,7 +136,7 @@ class MaskTakenForABias(Twin):
         return y + model[f"h.{i}.attn.bias"][0, 0, 5, : y.shape[-1]] if f"h/{i}/attn/bias" in names else y
 
 
-@plant("parameters", "weights.two_models")
+@plant("parameters", "weights.two_models", mend="Keep weights in the model, not in its class or module.")
 class WeightsOfTheClass(Twin):
     """Weights live in one place for all models: the second model overwrites the first."""
 
@@ -140,7 +152,7 @@ class WeightsOfTheClass(Twin):
         return self.shared
 
 
-@plant("parameters", "weights.state_dict_round_trip")
+@plant("parameters", "weights.state_dict_round_trip", mend="Give matrices back [in, out], as they came.")
 class StateDictTransposed(Twin):
     """The state dict is given back [out, in]."""
 
@@ -148,7 +160,7 @@ class StateDictTransposed(Twin):
         return {name: tensor.t().contiguous() for name, tensor in super().state_dict(model).items()}
 
 
-@plant("parameters", "smoke.weights_unchanged")
+@plant("parameters", "smoke.weights_unchanged", mend="Copy a tensor before scaling it.")
 class ScalesTheGivenWeights(Twin):
     """Loading folds the scale into the query weights in place, in the caller's tensors."""
 
@@ -158,7 +170,7 @@ class ScalesTheGivenWeights(Twin):
         return model
 
 
-@plant("parameters", "causality.deep_copy")
+@plant("parameters", "causality.deep_copy", mend="Look the embedding up through self.")
 class CopySharesTheEmbedding(Twin):
     """The head is a closure over the first model, which a deep copy goes on using."""
 
@@ -171,7 +183,7 @@ class CopySharesTheEmbedding(Twin):
         return model.project(x)
 
 
-@plant("parameters", "causality.dtype_round_trip")
+@plant("parameters", "causality.dtype_round_trip", mend="Keep epsilon as a Python number.")
 class EpsilonInABuffer(Twin):
     """LayerNorm's epsilon is a tensor of the model, and is rounded when the model is moved to bfloat16."""
 
@@ -184,7 +196,7 @@ class EpsilonInABuffer(Twin):
         return normed * model[f"{name}.weight"] + model[f"{name}.bias"]
 
 
-@plant("parameters", "smoke.not_the_reference")
+@plant("parameters", "smoke.not_the_reference", mend="Compute the logits yourself, or say USES_HUGGINGFACE = True.")
 class HuggingFaceInDisguise(Twin):
     """forward calls transformers' own model."""
 
@@ -198,7 +210,7 @@ class HuggingFaceInDisguise(Twin):
         return model.other(input_ids).logits
 
 
-@plant("parameters", "smoke.builds", raises=True)
+@plant("parameters", "smoke.builds", raises=True, mend="Load by Hugging Face's names.")
 class RefusesTheNames(Twin):
     """The loader looks for names that no checkpoint has."""
 
@@ -206,14 +218,14 @@ class RefusesTheNames(Twin):
         return {"wte.weight": weights["tok_emb.weight"]}
 
 
-@plant("parameters", "smoke.loads")
+@plant("parameters", "smoke.loads", mend="Give the adapter build and forward.")
 class NotAnAdapter(Twin):
     """The adapter has no forward."""
 
     forward = None
 
 
-@plant("weight layout", "smoke.logits_shape")
+@plant("weight layout", "smoke.logits_shape", mend="Return the logits of every position.")
 class LastPositionOnly(Twin):
     """forward gives the logits of the last position alone."""
 
