@@ -42,13 +42,15 @@ class Check:
     """One requirement and the function that tests it.
 
     ``cases`` maps a case's name to the value the function takes after the bench; it is empty for a check without cases.
-    ``needs`` names what a subject has to claim. A ``prerequisite`` that fails blocks every check after it.
+    ``needs`` names what a subject has to claim. A ``prerequisite`` that fails blocks every check after it. What is
+    ``slow``, torch's compiler and GPT-2 124M's shape, is left out of a quick run.
     """
 
     function: Callable[..., None]
     cases: Mapping[str, Any]
     needs: tuple[str, ...]
     prerequisite: bool
+    slow: bool
 
     @property
     def requirement(self) -> str:
@@ -68,13 +70,21 @@ class Check:
         return {f"{self.id}[{case}]": case for case in self.cases}
 
 
+# A check and the name of its case, by id.
+Checks = dict[str, tuple[Check, "str | None"]]
+
+
 def check(
-    *, cases: Mapping[str, Any] | None = None, needs: Sequence[str] = (), prerequisite: bool = False
+    *,
+    cases: Mapping[str, Any] | None = None,
+    needs: Sequence[str] = (),
+    prerequisite: bool = False,
+    slow: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a function a check. Its module is ``conformance.test_GROUP`` and its own name starts with ``test_``."""
 
     def mark(function: Callable[..., None]) -> Callable[..., None]:
-        function.check = Check(function, cases or {}, tuple(needs), prerequisite)  # type: ignore[attr-defined]
+        function.check = Check(function, cases or {}, tuple(needs), prerequisite, slow)  # type: ignore[attr-defined]
         return function
 
     return mark
@@ -84,6 +94,16 @@ def all_checks() -> Iterator[Check]:
     """Every check, in the order of the groups and, inside a group, of the module."""
     for group in GROUPS:
         yield from checks_of(group)
+
+
+def checks_by_id(*, slow: bool = True) -> Checks:
+    """Every check and case by id, in the order of ``all_checks``; those that take long only when ``slow``."""
+    return {
+        check_id: (check, case)
+        for check in all_checks()
+        if slow or not check.slow
+        for check_id, case in check.ids().items()
+    }
 
 
 def checks_of(group: str) -> list[Check]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from conformance.bench import Bench
-from conformance.check import GROUPS, Check, all_checks, call_check, need_prerequisites
+from conformance.check import GROUPS, Check, Checks, call_check, checks_by_id, need_prerequisites
 from conformance.faults import FAULTS, Fault
 from conformance.outcome import CheckFailure, NotRun
 from conformance.subject import Subject
@@ -22,12 +22,6 @@ from conformance.tape import Answer, same
 
 # So many failed checks are replayed on the faults that are still possible; a fault that explains them all is named.
 SAMPLE = 12
-
-# Torch's compiler and GPT-2 124M's shape take long, and few faults show there alone.
-SLOW_GROUP, SLOW_NAME = "compile.", ".real_shape"
-
-# Check and case by id.
-Checks = dict[str, tuple[Check, "str | None"]]
 
 
 @dataclass(frozen=True)
@@ -81,16 +75,6 @@ class Diagnosis:
     def failed(self) -> list[str]:
         """Ids of the checks that the subject fails, in the order in which to read them."""
         return [check_id for check_id, outcome in self.outcomes.items() if outcome.failure]
-
-
-def checks_by_id(*, slow: bool = False) -> Checks:
-    """Check and case by id, those that take long only when ``slow``."""
-    return {
-        check_id: (check, case)
-        for check in all_checks()
-        for check_id, case in check.ids().items()
-        if slow or not (check.id.startswith(SLOW_GROUP) or check.id.endswith(SLOW_NAME))
-    }
 
 
 def diagnose(bench: Bench, *, slow: bool = False) -> Diagnosis:

@@ -39,6 +39,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=DEFAULT_DTYPES,
         help="the precisions to check, of those that the subject claims (default: %(default)s)",
     )
+    group.addoption(
+        "--profile",
+        choices=("quick", "full"),
+        default="full",
+        help="quick leaves out torch's compiler and GPT-2 124M's shape (default: %(default)s)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -88,7 +94,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("profile") == "quick":
+        checks = {item: getattr(getattr(item, "function", None), "check", None) for item in items}
+        slow = [item for item, check in checks.items() if check is not None and check.slow]
+        items[:] = [item for item in items if item not in slow]
+        config.hook.pytest_deselected(items=slow)
     items.sort(key=lambda item: _place(item.nodeid))  # stable: the order inside a module stays
 
 

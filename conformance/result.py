@@ -1,17 +1,18 @@
-"""How one check ended: the record that the terminal, the reports and the diagnosis are made from."""
+"""What a run outside pytest gives: how each check ended."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections import Counter
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-Status = Literal["passed", "failed", "error", "xfailed", "xpassed", "unsupported", "blocked", "skipped"]
+Status = Literal["passed", "failed", "error", "unsupported", "blocked", "skipped"]
 
-# A run with one of these is not clean. `xpassed` is among them: an expected failure that passes is out of date.
-BAD: tuple[Status, ...] = ("failed", "error", "xpassed", "blocked")
+# A run with one of these is not clean.
+BAD: tuple[Status, ...] = ("failed", "error", "blocked")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Result:
     """The outcome of one check id.
 
@@ -20,11 +21,8 @@ class Result:
         requirement: the fact that is checked.
         status: how it ended.
         expected, actual, first_wrong, error: the parts of a failure, each a phrase; empty where there is none.
-        reason: why a check was not run, or why its failure was expected.
-        reproduce: one command line that runs this check alone.
-        ratio: the largest error as a multiple of the reference's own; 0 where nothing was compared in float32.
+        reason: why a check was not run.
         seconds: how long it took.
-        heat: where the error lies: ``{row label: error of each position as a multiple of what is allowed}``.
     """
 
     check_id: str
@@ -35,16 +33,36 @@ class Result:
     first_wrong: str = ""
     error: str = ""
     reason: str = ""
-    reproduce: str = ""
-    ratio: float = 0.0
     seconds: float = 0.0
-    heat: dict[str, list[float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Report:
+    """The results of a run, in reading order: what comes earlier explains what comes later."""
+
+    subject: str
+    results: tuple[Result, ...]
 
     @property
-    def group(self) -> str:
-        """The group of the check, the part of its id before the dot."""
-        return self.check_id.partition(".")[0]
+    def failures(self) -> list[Result]:
+        """What did not pass and should have."""
+        return [result for result in self.results if result.status in BAD]
+
+    @property
+    def clean(self) -> bool:
+        """Whether something passed and nothing failed or was blocked."""
+        return not self.failures and any(result.status == "passed" for result in self.results)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many checks ended in which status."""
+        return dict(Counter(result.status for result in self.results))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; ``Result(**d)`` is the way back."""
-        return asdict(self)
+        """Plain values, as for JSON."""
+        return {"subject": self.subject, "counts": self.counts, "results": [asdict(result) for result in self.results]}
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count} {status}" for status, count in self.counts.items())
+        lines = [f"{result.status:<8} {result.check_id}: {result.actual or result.reason}" for result in self.failures]
+        return "\n".join([f"{self.subject}: {counts}", *lines])

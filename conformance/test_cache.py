@@ -160,7 +160,7 @@ def test_precision(bench: Bench) -> None:
         raise CheckFailure(f"keys and values in {candidate.dtype}", f"they are in {', '.join(map(str, held))}")
 
 
-@check(needs=("cache",))
+@check(needs=("cache",), slow=True)
 def test_real_shape(bench: Bench) -> None:
     """At the shape of GPT-2 124M prefill, a chunk and steps give the reference's logits."""
     candidate = bench.build(GPT2_124M)

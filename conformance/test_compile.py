@@ -32,7 +32,7 @@ def fresh_compiler() -> Iterator[None]:
         torch._dynamo.reset()
 
 
-@check(needs=("compile",))
+@check(slow=True, needs=("compile",))
 def test_uncached(bench: Bench) -> None:
     """Compiled, the logits of whole sequences of several lengths are the reference's."""
     with fresh_compiler():
@@ -42,7 +42,7 @@ def test_uncached(bench: Bench) -> None:
             candidate.expect_logits(candidate.forward(ids), ids, note=f"{length} tokens, compiled")
 
 
-@check(needs=("compile", "cache"))
+@check(slow=True, needs=("compile", "cache"))
 def test_cached(bench: Bench) -> None:
     """Compiled, prefill, a chunk and steps of a batch give the reference's logits, also in a second run."""
     with fresh_compiler():
@@ -56,7 +56,7 @@ def test_cached(bench: Bench) -> None:
             cache = candidate.restart(cache, rows, 40)
 
 
-@check(needs=("compile", "generate"), cases={"cached": True, "uncached": False})
+@check(slow=True, needs=("compile", "generate"), cases={"cached": True, "uncached": False})
 def test_greedy(bench: Bench, use_cache: bool) -> None:
     """Compiled, greedy tokens are Hugging Face's, with the cache and without."""
     with fresh_compiler():
@@ -65,7 +65,7 @@ def test_greedy(bench: Bench, use_cache: bool) -> None:
         expect_greedy(candidate, ids, 12, lambda ids, n: candidate.generate(ids, n, use_cache=use_cache))
 
 
-@check(needs=("compile", "state_dict"))
+@check(slow=True, needs=("compile", "state_dict"))
 def test_new_weights(bench: Bench) -> None:
     """Weights that change after the model was compiled are honoured."""
     other = make_weights(LONG, bench.seed + 1)
@@ -87,7 +87,7 @@ def test_new_weights(bench: Bench) -> None:
         expected.expect_logits(compiled.forward(ids), ids, note="after the weights changed")
 
 
-@check(needs=("compile", "cache"))
+@check(slow=True, needs=("compile", "cache"))
 def test_graphs(bench: Bench) -> None:
     """200 compiled decode steps take a few graphs, not one each, and none breaks off in the middle of a step."""
     with fresh_compiler():

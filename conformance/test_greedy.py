@@ -149,7 +149,7 @@ def stopped_at(ids: Tensor, n_prompt: int, stop: int) -> Tensor:
     return torch.cat([ids[:, :n_prompt], new[:, :length]], dim=1)
 
 
-@check(needs=("generate",))
+@check(needs=("generate",), slow=True)
 def test_real_shape(bench: Bench) -> None:
     """At the shape of GPT-2 124M greedy tokens are Hugging Face's."""
     expect_subject_greedy(bench, Prompt(1, 16, use_cache=True), 8, GPT2_124M)

@@ -70,7 +70,7 @@ def test_float64(bench: Bench) -> None:
     candidate.expect_logits(candidate.forward(ids), ids)
 
 
-@check()
+@check(slow=True)
 def test_real_shape(bench: Bench) -> None:
     """At the shape of GPT-2 124M the logits are the reference's, also around the last id, <|endoftext|>."""
     candidate = bench.build(GPT2_124M)

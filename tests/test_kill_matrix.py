@@ -5,14 +5,12 @@ from __future__ import annotations
 import pytest
 
 from conformance.bench import Bench
-from conformance.check import Check, all_checks, run_check
+from conformance.check import all_checks, checks_by_id, run_check
 from conformance.faults import FAULTS, Fault
 from conformance.outcome import CheckFailure, SubjectError
 from conformance.twin import Twin
 
-CHECKS: dict[str, tuple[Check, str | None]] = {
-    check_id: (check, case) for check in all_checks() for check_id, case in check.ids().items()
-}
+CHECKS = checks_by_id()
 
 # The classes of fault that the matrix has to cover.
 CLASSES = {

@@ -110,6 +110,7 @@ def test_failures_come_in_the_order_that_explains_them(run) -> None:
     files = [line.split(".py")[0] for line in output.splitlines() if line.startswith("test_") and "%]" in line]
     assert files[:3] == ["test_smoke", "test_logits", "test_weights"]
     assert "start here: test_logits.py::test_full_sequence[1]; what fails after it may follow from it" in output
+    assert "which known fault it may be: python -m conformance diagnose --subject biased" in output
     assert "subject: biased (biased) on cpu, float32\n" in output
 
 
@@ -124,6 +125,12 @@ def test_reason_is_given_for_what_is_skipped(run) -> None:
     status, output = run("--pyargs", "conformance.test_dtype", "--subject", "right", "--dtypes", "float32,float16")
     assert status == 0
     assert "skipped: 3 checks: torch.bfloat16 is not among --dtypes" in output
+
+
+def test_quick_profile_leaves_out_the_compiler(run) -> None:
+    status, output = run("--pyargs", "conformance.test_compile", "--profile", "quick", "--collect-only")
+    assert status == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert "(6 deselected)" in output
 
 
 def test_device_that_is_not_there_is_a_usage_error(run) -> None:
