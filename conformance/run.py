@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 from conformance.bench import ALL_DTYPES, Bench
-from conformance.check import Check, checks_by_id, run_check
+from conformance.check import Check, Checks, checks_by_id, run_check
 from conformance.outcome import CheckFailure, NotRun
 from conformance.result import Report, Result
 
@@ -74,7 +74,7 @@ def parametrize_with_checks(
     )
 
 
-def _chosen(profile: str) -> dict[str, tuple[Check, str | None]]:
+def _chosen(profile: str) -> Checks:
     if profile not in PROFILES:
         raise ValueError(f"profile is {profile!r}: choose one of {', '.join(PROFILES)}")
     return checks_by_id(slow=profile == "full")
