@@ -159,25 +159,15 @@ class ShiftsTheIds(Twin):
         return logits
 
 
+@plant(
+    "block arithmetic",
+    "logits.real_shape",
+    "cache.real_shape",
+    "greedy.real_shape",
+    mend="Compute the head size from the configuration: n_embd // n_head.",
+)
 class HardCodedScale(Twin):
-    """The scale is that of a head size of 8, whatever the size."""
+    """The scale is that of a head size of 8, which the small shapes have and GPT-2 has not."""
 
     def scale(self, n_embd, n_head):
         return 1 / math.sqrt(8)
-
-
-@plant("block arithmetic", "logits.real_shape", mend="Compute the head size from the configuration: n_embd // n_head.")
-class HardCodedScaleUncached(HardCodedScale):
-    """The scale is that of a head size of 8, which the small shapes have and GPT-2 has not."""
-
-
-@plant(
-    "block arithmetic", "cache.real_shape", mend="Compute the head size from the configuration in the cached path too."
-)
-class HardCodedScaleCached(HardCodedScale):
-    """With a cache, the scale is that of a head size of 8, which the small shapes have and GPT-2 has not."""
-
-
-@plant("block arithmetic", "greedy.real_shape", mend="Compute the head size from the configuration in generation too.")
-class HardCodedScaleGenerating(HardCodedScale):
-    """In generation, the scale is that of a head size of 8, which the small shapes have and GPT-2 has not."""
