@@ -10,7 +10,10 @@ from typing import Any
 
 DEFAULT_SUBJECT = "scratch_gpt.adapter"
 
-__all__ = ["DEFAULT_SUBJECT", "check_subject", "parametrize_with_checks"]
+# `quick` leaves out what is slow: torch's compiler and GPT-2 124M's shape.
+PROFILES = ("quick", "full")
+
+__all__ = ["DEFAULT_SUBJECT", "PROFILES", "check_subject", "parametrize_with_checks"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,7 @@
 """``python -m conformance diagnose --subject MODULE[:ATTR]``: which known fault a subject has.
 
-Runs the checks on the subject, those that take long only with ``--slow``, and compares its answers with those of every
-planted fault. Exit status: 0 when no check fails, 1 when one does, 2 for a wrong command.
+Runs the checks on the subject, the slow ones only with ``--profile full``, and compares its answers with those of
+every planted fault. Exit status: 0 when no check fails, 1 when one does, 2 for a wrong command.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from conformance import DEFAULT_SUBJECT
+from conformance import DEFAULT_SUBJECT, PROFILES
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,14 +21,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.add_argument(
         "--subject", metavar="MODULE[:ATTR]", default=DEFAULT_SUBJECT, help="the adapter (default: %(default)s)"
     )
-    command.add_argument("--slow", action="store_true", help="also torch's compiler and GPT-2 124M's shape")
+    command.add_argument(
+        "--profile",
+        choices=PROFILES,
+        default="quick",
+        help="full runs also torch's compiler and GPT-2 124M's shape (default: %(default)s)",
+    )
+    command.add_argument("--device", default="cpu", help="of the subject's models (default: %(default)s)")
     command.add_argument("--seed", type=int, default=0, help="of the random weights (default: %(default)s)")
     options = parser.parse_args(arguments)
 
     from conformance.bench import Bench
     from conformance.diagnosis import diagnose
 
-    diagnosis = diagnose(Bench(options.subject, seed=options.seed), slow=options.slow)
+    bench = Bench(options.subject, device=options.device, seed=options.seed)
+    diagnosis = diagnose(bench, profile=options.profile)
     print(f"{options.subject}: {len(diagnosis.failed)} of {len(diagnosis.outcomes)} checks failed")
     for verdict in diagnosis.verdicts:
         print("\n".join(["", *verdict.lines()]))

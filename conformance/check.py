@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from conformance import PROFILES
 from conformance.bench import Bench
 from conformance.outcome import NotRun
 
@@ -96,12 +97,18 @@ def all_checks() -> Iterator[Check]:
         yield from checks_of(group)
 
 
-def checks_by_id(*, slow: bool = True) -> Checks:
-    """Every check and case by id, in the order of ``all_checks``; those that take long only when ``slow``."""
+def checks_by_id(profile: str = "full") -> Checks:
+    """Every check and case of a profile by id, in the order of ``all_checks``; ``quick`` leaves out the slow ones.
+
+    Raises:
+        ValueError: a profile that is not known.
+    """
+    if profile not in PROFILES:
+        raise ValueError(f"profile is {profile!r}: choose one of {', '.join(PROFILES)}")
     return {
         check_id: (check, case)
         for check in all_checks()
-        if slow or not check.slow
+        if profile == "full" or not check.slow
         for check_id, case in check.ids().items()
     }
 

@@ -50,14 +50,14 @@ class Verdict:
 
     def lines(self) -> list[str]:
         """The verdict as it is shown, one string per line."""
+        where = f"first wrong at {self.checks[0]}{self.first_wrong and f', {self.first_wrong}'}"
         if not self.faults:
-            where = f"{self.checks[0]}{self.first_wrong and f', {self.first_wrong}'}"
-            return [f"not recognised; first wrong at {where}"]
+            return [f"not recognised; {where}"]
         shown = [f"{fault.name} ({fault.fault_class}): {fault.sentence}" for fault in self.faults]
         mends = [f"mend: {fault.mend}" for fault in self.faults]
         evidence = (
             f"evidence: the planted fault gives the subject's answers, to rounding, in {len(self.checks)} of the "
-            f"{self.of} failed checks that were looked at, {self.checks[0]} the first"
+            f"{self.of} failed checks that were looked at; {where}"
         )
         if len(shown) > 1:
             shown = [f"one of {len(shown)} that nothing here tells apart:", *shown]
@@ -77,16 +77,19 @@ class Diagnosis:
         return [check_id for check_id, outcome in self.outcomes.items() if outcome.failure]
 
 
-def diagnose(bench: Bench, *, slow: bool = False) -> Diagnosis:
+def diagnose(bench: Bench, *, profile: str = "quick") -> Diagnosis:
     """Run the checks on a subject and name what is wrong with it.
 
     A check that the subject does not claim, or that a failed prerequisite blocks, is left out.
 
     Args:
-        slow: also the checks of compilation and at GPT-2 124M's shape, a minute or more.
+        profile: ``full`` runs also the checks of compilation and at GPT-2 124M's shape, a minute or more.
+
+    Raises:
+        ValueError: a profile that is not known.
     """
     outcomes = {}
-    checks = checks_by_id(slow=slow)
+    checks = checks_by_id(profile)
     for check_id, (check, case) in checks.items():
         try:
             need_prerequisites(check, bench)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from _pytest._code.code import ReprEntryNative, ReprExceptionInfo, ReprFileLocation, ReprTraceback, TerminalRepr
 
-from conformance import DEFAULT_SUBJECT
+from conformance import DEFAULT_SUBJECT, PROFILES
 
-DEFAULT_DTYPES = "float32,float64,bfloat16,float16"
+DEFAULTS = {"subject": DEFAULT_SUBJECT, "device": "cpu", "dtypes": "float32,float64,bfloat16,float16"}
 SEED = 0
 
 # Statuses of checks that pytest has no name for: letter and word of each.
@@ -30,24 +30,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--subject",
         metavar="MODULE[:ATTR]",
-        default=DEFAULT_SUBJECT,
+        default=DEFAULTS["subject"],
         help="the implementation to check: an adapter with the names in conformance/subject.py (default: %(default)s)",
     )
-    group.addoption("--device", default="cpu", help="the device of the subject's models (default: %(default)s)")
+    group.addoption(
+        "--device", default=DEFAULTS["device"], help="the device of the subject's models (default: %(default)s)"
+    )
     group.addoption(
         "--dtypes",
-        default=DEFAULT_DTYPES,
+        default=DEFAULTS["dtypes"],
         help="the precisions to check, of those that the subject claims (default: %(default)s)",
     )
     group.addoption(
         "--profile",
-        choices=("quick", "full"),
+        choices=PROFILES,
         default="full",
         help="quick leaves out torch's compiler and GPT-2 124M's shape (default: %(default)s)",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: a check that --profile quick leaves out")
     # torch's compiler warns of torch's own modules.
     config.addinivalue_line("filterwarnings", "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
     threads = _threads_per_worker(config)
@@ -93,12 +96,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(parameter, list(check.cases.values()), ids=list(check.cases))
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    check = getattr(getattr(item, "function", None), "check", None)
+    if check is not None and check.slow:
+        item.add_marker("slow")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("profile") == "quick":
-        checks = {item: getattr(getattr(item, "function", None), "check", None) for item in items}
-        slow = [item for item, check in checks.items() if check is not None and check.slow]
-        items[:] = [item for item in items if item not in slow]
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
         config.hook.pytest_deselected(items=slow)
     items.sort(key=lambda item: _place(item.nodeid))  # stable: the order inside a module stays
 
@@ -177,8 +185,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         first = min(failed, key=lambda report: (_place(report.nodeid), report.location[1] or 0, len(report.nodeid)))
         terminalreporter.write_line(f"start here: {first.nodeid}; what fails after it may follow from it")
     if failed:
-        command = shlex.join(["python", "-m", "conformance", "diagnose", "--subject", config.getoption("subject")])
-        terminalreporter.write_line(f"which known fault it may be: {command}")
+        words = ["python", "-m", "conformance", "diagnose", *_options(config, "subject", "device")]
+        if all("slow" in report.keywords for report in failed):  # which a quick diagnosis would not see
+            words += ["--profile", "full"]
+        terminalreporter.write_line(f"which known fault it may be: {shlex.join(words)}")
 
 
 def _place(nodeid: str) -> int:
@@ -198,11 +208,13 @@ def _shown(item: pytest.Item, text: str, summary: str) -> TerminalRepr:
 def _reproduce(item: pytest.Item) -> str:
     config = item.config
     path = os.path.relpath(item.path, config.invocation_params.dir)
-    words = ["pytest", f"{path}::{item.name}"]
-    for option, default in (("subject", DEFAULT_SUBJECT), ("device", "cpu"), ("dtypes", DEFAULT_DTYPES)):
-        if (value := config.getoption(option)) != default:
-            words += [f"--{option}", value]
-    return shlex.join(words)
+    return shlex.join(["pytest", f"{path}::{item.name}", *_options(config, "subject", "device", "dtypes")])
+
+
+def _options(config: pytest.Config, *names: str) -> list[str]:
+    """Those of this run's options that are not the defaults, as words of a command."""
+    given = [(name, config.getoption(name)) for name in names]
+    return [word for name, value in given if value != DEFAULTS[name] for word in (f"--{name}", value)]
 
 
 def _dtypes(config: pytest.Config) -> tuple[Any, ...]:

@@ -5,23 +5,20 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from conformance.bench import ALL_DTYPES, Bench
-from conformance.check import Check, Checks, checks_by_id, run_check
+from conformance.check import Check, checks_by_id, run_check
 from conformance.outcome import CheckFailure, NotRun
 from conformance.result import Report, Result
-
-Profile = Literal["quick", "full"]
-PROFILES: tuple[Profile, ...] = ("quick", "full")
 
 
 def check_subject(
     subject: Any,
     *,
-    profile: Profile = "full",
+    profile: str = "full",
     device: torch.device | str = "cpu",
     dtypes: Sequence[torch.dtype] = ALL_DTYPES,
     seed: int = 0,
@@ -39,12 +36,12 @@ def check_subject(
         ValueError: a profile that is not known.
     """
     bench = Bench(subject, device=device, dtypes=dtypes, seed=seed)
-    results = [_result(bench, check_id, check, case) for check_id, (check, case) in _chosen(profile).items()]
+    results = [_result(bench, check_id, check, case) for check_id, (check, case) in checks_by_id(profile).items()]
     return Report(subject if isinstance(subject, str) else bench.subject.name, tuple(results))
 
 
 def parametrize_with_checks(
-    subject: Any, *, profile: Profile = "full"
+    subject: Any, *, profile: str = "full"
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a pytest test run once per check, which it is given as ``check`` and has only to call.
 
@@ -69,15 +66,9 @@ def parametrize_with_checks(
         "check",
         [
             pytest.param(functools.partial(run, check, case), id=check_id)
-            for check_id, (check, case) in _chosen(profile).items()
+            for check_id, (check, case) in checks_by_id(profile).items()
         ],
     )
-
-
-def _chosen(profile: str) -> Checks:
-    if profile not in PROFILES:
-        raise ValueError(f"profile is {profile!r}: choose one of {', '.join(PROFILES)}")
-    return checks_by_id(slow=profile == "full")
 
 
 def _result(bench: Bench, check_id: str, check: Check, case: str | None) -> Result:

@@ -124,7 +124,7 @@ def test_adapter_that_cannot_be_loaded_is_not_guessed_at(capsys: pytest.CaptureF
     assert "not recognised; first wrong at smoke.loads, no module named no_such_module: " in output
 
 
-def test_correct_subjects_have_no_verdict() -> None:
+def test_correct_subject_has_no_verdict() -> None:
     diagnosis = diagnose(Bench(Twin()))
     assert (diagnosis.failed, diagnosis.verdicts) == ([], [])
 
@@ -133,4 +133,5 @@ def test_command_names_the_fault_and_says_why(capsys: pytest.CaptureFixture[str]
     assert main(["diagnose", "--subject", f"{__name__}:RESTARTING"]) == 1
     output = capsys.readouterr().out
     assert "positions-restart (positions): Positions restart at 0 in each call." in output
-    assert "gives the subject's answers, to rounding, in 12 of the 12 failed checks that were looked at, " in output
+    assert "gives the subject's answers, to rounding, in 12 of the 12 failed checks that were looked at; " in output
+    assert "first wrong at positions.after_past[steps_from_empty], row 0, position 1, vocabulary id " in output

@@ -26,6 +26,11 @@ from scratch_gpt.adapter import build
 def forward(model, input_ids):
     return model(input_ids) + 0.1
 """,
+    "biased_when_large": """
+from scratch_gpt.adapter import build, forward, init_cache
+def extend(model, input_ids, cache):
+    return model(input_ids, cache) + 0.1 * (model.config.n_embd > 100), cache
+""",
 }
 
 
@@ -143,3 +148,11 @@ def test_unknown_dtype_is_a_usage_error(run) -> None:
     status, output = run("--pyargs", "conformance", "--dtypes", "float31")
     assert status == pytest.ExitCode.USAGE_ERROR
     assert "--dtypes: float31 is not among float32, float64, bfloat16, float16" in output
+
+
+def test_hint_asks_for_the_slow_checks_when_only_they_fail(run) -> None:
+    status, output = run(
+        "--pyargs", "conformance.test_cache", "--subject", "biased_when_large", "-k", "real_shape or prefill"
+    )
+    assert status == pytest.ExitCode.TESTS_FAILED
+    assert "python -m conformance diagnose --subject biased_when_large --profile full" in output

@@ -14,6 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from conformance import PROFILES
 from conformance.bench import Bench
 from conformance.diagnosis import Diagnosis, diagnose
 from conformance.faults import FAULTS, Fault
@@ -34,7 +35,12 @@ def main() -> int:
     names = [fault.name for fault in FAULTS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("fault", nargs="*", help="names of faults (default: all)")
-    parser.add_argument("--slow", action="store_true", help="also the compile group and GPT-2 124M's shape")
+    parser.add_argument(
+        "--profile",
+        choices=PROFILES,
+        default="quick",
+        help="full runs also the compile group and GPT-2 124M's shape (default: %(default)s)",
+    )
     options = parser.parse_args()
     if unknown := set(options.fault) - set(names):
         parser.error(f"no planted fault is called {', '.join(sorted(unknown))}; there are {', '.join(names)}")
@@ -42,7 +48,7 @@ def main() -> int:
     for fault in FAULTS:
         if options.fault and fault.name not in options.fault:
             continue
-        diagnosis = diagnose(Bench(fault.subject()), slow=options.slow)
+        diagnosis = diagnose(Bench(fault.subject()), profile=options.profile)
         counts["all"] += 1
         counts["caught"] += bool(diagnosis.failed)
         counts[named := how_named(fault, diagnosis)] += 1
