@@ -7,10 +7,12 @@ every planted fault. Exit status: 0 when no check fails, 1 when one does, 2 for 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Sequence
 
 from conformance import DEFAULT_SUBJECT, PROFILES
+from conformance.limit import TIME_LIMIT, positive_seconds
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,13 +31,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     command.add_argument("--device", default="cpu", help="of the subject's models (default: %(default)s)")
     command.add_argument("--seed", type=int, default=0, help="of the random weights (default: %(default)s)")
+    command.add_argument(
+        "--time-limit",
+        type=positive_seconds,
+        default=TIME_LIMIT,
+        metavar="SECONDS",
+        help="of one check (default: %(default)g)",
+    )
     options = parser.parse_args(arguments)
 
     from conformance.bench import Bench
     from conformance.diagnosis import diagnose
 
-    bench = Bench(options.subject, device=options.device, seed=options.seed)
-    diagnosis = diagnose(bench, profile=options.profile)
+    bench = Bench(options.subject, device=options.device, seed=options.seed, time_limit=options.time_limit)
+    with contextlib.redirect_stdout(sys.stderr):  # what the subject prints is not what this command prints
+        diagnosis = diagnose(bench, profile=options.profile)
     print(f"{options.subject}: {len(diagnosis.failed)} of {len(diagnosis.outcomes)} checks failed")
     for verdict in diagnosis.verdicts:
         print("\n".join(["", *verdict.lines()]))

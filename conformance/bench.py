@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from conformance.candidate import Candidate, call_subject, dtype_names
+from conformance.limit import TIME_LIMIT
 from conformance.outcome import CheckFailure, NotRun
 from conformance.reference import Reference, reference
 from conformance.shapes import TINY, Config
@@ -29,6 +30,7 @@ class Bench:
         device: where the subject's models live. The reference stays on the CPU.
         dtypes: the precisions that may be checked.
         seed: of all weights.
+        time_limit: seconds that a check may take, a slow one more; 0 is no limit.
     """
 
     def __init__(
@@ -38,11 +40,13 @@ class Bench:
         device: torch.device | str = "cpu",
         dtypes: Sequence[torch.dtype] = ALL_DTYPES,
         seed: int = 0,
+        time_limit: float = TIME_LIMIT,
     ) -> None:
         self._spec = spec
         self.device = torch.device(device)
         self.dtypes = tuple(dtypes)
         self.seed = seed
+        self.time_limit = time_limit
         self.tape: list[Answer] | None = None  # a list while answers are recorded
         self._largest_ratio = 0.0
         self._prerequisites: dict[str, CheckFailure | None] = {}

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from conformance import tolerance
+from conformance.limit import TimeLimitReached
 from conformance.outcome import CheckFailure, NotRun, SubjectError
 from conformance.reference import Reference, Truth
 from conformance.shapes import Config
@@ -205,8 +206,8 @@ class Candidate:
             return call_subject(name, function, *arguments, **named)
         try:
             value = call_subject(name, function, *arguments, **named)
-        except SubjectError:
-            self.bench.tape.append(Answer(name, "raised"))
+        except (SubjectError, TimeLimitReached) as error:
+            self.bench.tape.append(Answer(name, "hung" if isinstance(error, TimeLimitReached) else "raised"))
             raise
         if name in RECORDED:
             self.bench.tape.append(answer(name, value))
@@ -257,7 +258,7 @@ def call_subject(name: str, function: Callable[..., Any], *arguments: Any, **nam
     try:
         with torch.no_grad():
             return function(*arguments, **named)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, TimeLimitReached):
         raise
     except BaseException as error:  # an adapter that calls sys.exit is a finding too
         raise SubjectError(name, error) from error

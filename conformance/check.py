@@ -19,7 +19,8 @@ from typing import Any
 
 from conformance import PROFILES
 from conformance.bench import Bench
-from conformance.outcome import NotRun
+from conformance.limit import TimeLimitReached, time_limit
+from conformance.outcome import CheckFailure, NotRun, place_of
 
 # In the order in which to read failures: what comes earlier explains what comes later.
 GROUPS = (
@@ -36,6 +37,21 @@ GROUPS = (
     "dtype",
     "compile",
 )
+
+
+# A slow check may take so many times the limit of the others.
+SLOW_FACTOR = 5
+
+
+class TimedOut(CheckFailure):
+    """The check was stopped, because it took too long."""
+
+    status = "error"
+
+    def __init__(self, seconds: float, place: str) -> None:
+        super().__init__(
+            f"the check ends within {seconds:g} s", f"it was still running{place}; --time-limit gives it longer"
+        )
 
 
 @dataclass(frozen=True)
@@ -136,7 +152,7 @@ def need_prerequisites(check: Check, bench: Bench) -> None:
     for earlier in (smoke for smoke in checks_of("smoke") if smoke.prerequisite):
         if earlier == check:
             break
-        if failure := bench.prerequisite_failure(earlier.id, lambda e=earlier: e.function(bench)):  # type: ignore[misc]
+        if failure := bench.prerequisite_failure(earlier.id, lambda e=earlier: call_check(e, bench)):  # type: ignore[misc]
             raise NotRun("blocked", f"{earlier.id} failed: {failure.actual}")
 
 
@@ -145,7 +161,10 @@ def call_check(check: Check, bench: Bench, case: str | None = None) -> None:
     for capability in check.needs:
         if not bench.subject.claims(capability):
             raise NotRun("unsupported", f"the subject does not claim {capability}")
-    if case is None:
-        check.function(bench)
-    else:
-        check.function(bench, check.cases[case])
+    arguments = () if case is None else (check.cases[case],)
+    seconds = bench.time_limit * (SLOW_FACTOR if check.slow else 1)
+    try:
+        with time_limit(seconds):
+            check.function(bench, *arguments)
+    except TimeLimitReached as reached:
+        raise TimedOut(seconds, place_of(reached)) from None

@@ -184,7 +184,7 @@ class _Disguised(Subject):
 def replay(fault: Fault, check_id: str, checks: Checks, bench: Bench) -> Outcome | None:
     """A check on a planted fault, as the subject of ``bench`` went through it; None where it cannot be run."""
     check, case = checks[check_id]
-    other = Bench(_Disguised(fault, bench.subject), dtypes=bench.dtypes, seed=bench.seed)
+    other = Bench(_Disguised(fault, bench.subject), dtypes=bench.dtypes, seed=bench.seed, time_limit=bench.time_limit)
     return record(other, check, case)
 
 

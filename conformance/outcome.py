@@ -5,6 +5,8 @@ from __future__ import annotations
 import traceback
 from typing import Literal
 
+from conformance import limit
+
 
 class CheckFailure(AssertionError):  # noqa: N818 - it is shown as a failure, not an error
     """The subject is not what the requirement says.
@@ -58,13 +60,20 @@ class NotRun(Exception):  # noqa: N818 - an outcome, not an error
 
 
 def describe(error: BaseException) -> str:
-    """One line for an exception: its type, the first line of its message, and the last of its places that is not
-    inside an installed library."""
+    """One line for an exception: its type, the first line of its message, and where it was raised."""
     try:
         message = (str(error).strip().splitlines() or ["no message"])[0][:300]
     except Exception:  # whoever wrote the subject wrote its exceptions too
         message = "no message that can be shown"
+    return f"{type(error).__name__}: {message}{place_of(error)}"
+
+
+def place_of(error: BaseException) -> str:
+    """Where an exception was raised, in parentheses: the last of its places that is not inside an installed library."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
-    place = f" (at {own[-1].filename}:{own[-1].lineno}, in {own[-1].name})" if own else ""
-    return f"{type(error).__name__}: {message}{place}"
+    own = [frame for frame in frames if not _is_foreign(frame.filename)] or frames
+    return f" (at {own[-1].filename}:{own[-1].lineno}, in {own[-1].name})" if own else ""
+
+
+def _is_foreign(filename: str) -> bool:
+    return "site-packages" in filename or filename == limit.__file__

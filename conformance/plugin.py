@@ -13,9 +13,13 @@ import pytest
 from _pytest._code.code import ReprEntryNative, ReprExceptionInfo, ReprFileLocation, ReprTraceback, TerminalRepr
 
 from conformance import DEFAULT_SUBJECT, PROFILES
+from conformance.limit import TIME_LIMIT, positive_seconds
 
 DEFAULTS = {"subject": DEFAULT_SUBJECT, "device": "cpu", "dtypes": "float32,float64,bfloat16,float16"}
 SEED = 0
+
+# So many characters of what a subject printed are shown with a failure.
+PRINTED = 2_000
 
 # Statuses of checks that pytest has no name for: letter and word of each.
 STATUSES = {"unsupported": "u", "blocked": "b", "error": "E"}
@@ -23,6 +27,9 @@ STATUSES = {"unsupported": "u", "blocked": "b", "error": "E"}
 # What a report carries from a worker to the process that prints.
 _STATUS = "conformance_status"
 _RATIO = "conformance_error_ratio"
+
+# Without one of these, a run has said nothing about the subject.
+_CHECKED = {"passed", "failed", "error", "xfailed", "xpassed"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,6 +53,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=PROFILES,
         default="full",
         help="quick leaves out torch's compiler and GPT-2 124M's shape (default: %(default)s)",
+    )
+    group.addoption(
+        "--time-limit",
+        type=positive_seconds,
+        default=TIME_LIMIT,
+        metavar="SECONDS",
+        help="that a check may take; a slow one may take five times that; 0: no limit (default: %(default)g)",
     )
 
 
@@ -117,7 +131,13 @@ def bench(request: pytest.FixtureRequest) -> Any:
     from conformance.bench import Bench
 
     config = request.config
-    return Bench(config.getoption("subject"), device=config.getoption("device"), dtypes=_dtypes(config), seed=SEED)
+    return Bench(
+        config.getoption("subject"),
+        device=config.getoption("device"),
+        dtypes=_dtypes(config),
+        seed=SEED,
+        time_limit=config.getoption("time_limit"),
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -142,6 +162,7 @@ def pytest_runtest_makereport(
         return report
     from conformance.outcome import CheckFailure, NotRun
 
+    report.sections = [(title, _shortened(text)) for title, text in report.sections]
     error = call.excinfo.value if call.excinfo else None
     if isinstance(error, NotRun):
         report.outcome = "skipped"
@@ -165,7 +186,9 @@ def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     reporter = session.config.pluginmanager.getplugin("terminalreporter")
-    if reporter is not None and exitstatus == pytest.ExitCode.OK and reporter.stats.get("blocked"):
+    if reporter is None or exitstatus != pytest.ExitCode.OK or session.config.option.collectonly:
+        return
+    if reporter.stats.get("blocked") or not _CHECKED & reporter.stats.keys():
         session.exitstatus = pytest.ExitCode.TESTS_FAILED  # nothing failed only because nothing was checked
 
 
@@ -179,6 +202,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if ratios and max(ratios)[0]:
         ratio, nodeid = max(ratios)
         terminalreporter.write_line(f"largest error: {ratio:,.2f} times Hugging Face's own, in {nodeid}")
+    if not config.option.collectonly and not _CHECKED & terminalreporter.stats.keys():
+        terminalreporter.write_line("nothing was checked: no check passed or failed")
     failed = [report for status in ("failed", "error") for report in terminalreporter.stats.get(status, [])]
     if len(failed) > 1:
         # Not the one that came first: with several workers that is chance.
@@ -203,6 +228,12 @@ def _shown(item: pytest.Item, text: str, summary: str) -> TerminalRepr:
     """A failure that prints as ``text`` and stands in pytest's closing list as ``summary``; workers can send it."""
     place = ReprFileLocation(str(item.path), (item.location[1] or 0) + 1, summary)
     return ReprExceptionInfo(ReprTraceback([ReprEntryNative([f"{text}\n"])], None, "native"), place)
+
+
+def _shortened(text: str) -> str:
+    """The end of what a subject printed: some print megabytes."""
+    left_out = len(text) - PRINTED
+    return text if left_out <= 0 else f"[{left_out:,} characters before this are left out]\n{text[left_out:]}"
 
 
 def _reproduce(item: pytest.Item) -> str:

@@ -11,6 +11,7 @@ import torch
 
 from conformance.bench import ALL_DTYPES, Bench
 from conformance.check import Check, checks_by_id, run_check
+from conformance.limit import TIME_LIMIT
 from conformance.outcome import CheckFailure, NotRun
 from conformance.result import Report, Result
 
@@ -22,6 +23,7 @@ def check_subject(
     device: torch.device | str = "cpu",
     dtypes: Sequence[torch.dtype] = ALL_DTYPES,
     seed: int = 0,
+    time_limit: float = TIME_LIMIT,
 ) -> Report:
     """Run the checks on an implementation.
 
@@ -31,11 +33,13 @@ def check_subject(
         device: where the subject's models live.
         dtypes: the precisions to check, of those that the subject claims.
         seed: of the random weights.
+        time_limit: seconds that a check may take, a slow one five times that; 0 is no limit. It needs POSIX signals
+            and the main thread.
 
     Raises:
         ValueError: a profile that is not known.
     """
-    bench = Bench(subject, device=device, dtypes=dtypes, seed=seed)
+    bench = Bench(subject, device=device, dtypes=dtypes, seed=seed, time_limit=time_limit)
     results = [_result(bench, check_id, check, case) for check_id, (check, case) in checks_by_id(profile).items()]
     return Report(subject if isinstance(subject, str) else bench.subject.name, tuple(results))
 
