@@ -60,9 +60,14 @@ class NotRun(Exception):  # noqa: N818 - an outcome, not an error
 
 
 def describe(error: BaseException) -> str:
-    """One line for an exception: its type, the first line of its message, and where it was raised."""
+    """One line for an exception: its type, the first line of its message, and where it was raised.
+
+    A first line that ends with a colon, as torch's ``Error(s) in loading state_dict for GPT:``, says nothing without
+    the next one.
+    """
     try:
-        message = (str(error).strip().splitlines() or ["no message"])[0][:300]
+        lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()] or ["no message"]
+        message = " ".join(lines[: 2 if lines[0].endswith(":") else 1])[:300]
     except Exception:  # whoever wrote the subject wrote its exceptions too
         message = "no message that can be shown"
     return f"{type(error).__name__}: {message}{place_of(error)}"

@@ -80,10 +80,11 @@ def test_dtype_round_trip(bench: Bench) -> None:
     """A model moved to bfloat16 and back, with weights that survive it, gives the same logits bit for bit."""
     weights = converted(converted(make_weights(TINY, bench.seed), torch.bfloat16), torch.float32)
     candidate = bench.build(weights=weights)
+    original = need_module(candidate)
     ids = candidate.ids(1, LENGTH)
     before = candidate.forward(ids).clone()
     try:
-        candidate.model = need_module(candidate).to(torch.bfloat16).to(candidate.dtype)
+        candidate.model = original.to(torch.bfloat16).to(candidate.dtype)
     except Exception as error:
         raise SubjectError("model.to", error) from error
     expect_same(candidate.forward(ids), before, "the logits before", "moving the model to bfloat16 and back")

@@ -15,77 +15,8 @@ from conformance.subject import load_subject
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
-# A model as the README's adapter expects it: torch's own layers, GPT-2's names, no cache.
-MY_GPT = """
-from dataclasses import dataclass
-import torch
-from torch import nn
-import torch.nn.functional as F
-
-
-@dataclass
-class GPTConfig:
-    block_size: int
-    vocab_size: int
-    n_layer: int
-    n_head: int
-    n_embd: int
-
-
-class Attention(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        self.n_head = config.n_head
-        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd)
-        self.c_proj = nn.Linear(config.n_embd, config.n_embd)
-
-    def forward(self, x):
-        q, k, v = (t.unflatten(2, (self.n_head, -1)).transpose(1, 2) for t in self.c_attn(x).chunk(3, dim=2))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return self.c_proj(y.transpose(1, 2).flatten(2))
-
-
-class MLP(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        self.c_fc = nn.Linear(config.n_embd, 4 * config.n_embd)
-        self.c_proj = nn.Linear(4 * config.n_embd, config.n_embd)
-
-    def forward(self, x):
-        return self.c_proj(F.gelu(self.c_fc(x), approximate="tanh"))
-
-
-class Block(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        self.ln_1, self.ln_2 = nn.LayerNorm(config.n_embd), nn.LayerNorm(config.n_embd)
-        self.attn, self.mlp = Attention(config), MLP(config)
-
-    def forward(self, x):
-        x = x + self.attn(self.ln_1(x))
-        return x + self.mlp(self.ln_2(x))
-
-
-class GPT(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        self.transformer = nn.ModuleDict(dict(
-            wte=nn.Embedding(config.vocab_size, config.n_embd),
-            wpe=nn.Embedding(config.block_size, config.n_embd),
-            h=nn.ModuleList(Block(config) for _ in range(config.n_layer)),
-            ln_f=nn.LayerNorm(config.n_embd),
-        ))
-        self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
-        self.lm_head.weight = self.transformer.wte.weight
-
-    def forward(self, ids):
-        if ids.dim() != 2 or ids.shape[1] == 0:
-            raise ValueError("ids are [B, T]")
-        x = self.transformer.wte(ids) + self.transformer.wpe(torch.arange(ids.shape[1], device=ids.device))
-        for block in self.transformer.h:
-            x = block(x)
-        return self.lm_head(self.transformer.ln_f(x))
-"""
+# A model as the README's adapter expects it.
+MY_GPT = ROOT / "tests" / "implementations" / "no_cache.py"
 
 
 def blocks(language: str) -> list[str]:
@@ -99,7 +30,7 @@ def test_ci_runs_the_readmes_two_commands() -> None:
 
 
 def test_adapter_of_the_readme_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "my_gpt.py").write_text(MY_GPT)
+    (tmp_path / "my_gpt.py").write_text(MY_GPT.read_text(encoding="utf-8"), encoding="utf-8")
     (tmp_path / "my_adapter.py").write_text(next(block for block in blocks("python") if "my_adapter" in block))
     monkeypatch.chdir(tmp_path)
     bench = Bench(load_subject("my_adapter").adapter)
